@@ -1,0 +1,125 @@
+"""The harness contract: how one opaque agent program is installed, configured, launched and read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from mixharness.sandboxes.base import Check, ExecResult, Mount
+from mixharness.trees.call import Dialect
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What the harness itself can do; a task that needs more is refused before anything starts."""
+
+    mcp: bool = False
+    subagents: bool = False
+    compaction: bool = False
+    multi_turn: bool = False
+
+
+@dataclass(frozen=True)
+class McpServer:
+    """An MCP server a task names, run inside the sandbox: stdio argv, or a URL for streamable HTTP."""
+
+    name: str
+    argv: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LaunchContext:
+    """Everything a harness needs to know about one rollout.
+
+    Attributes:
+        prompt: the user's message, passed on exactly.
+        base_url: the proxy's URL prefix for this rollout, as seen inside the sandbox, no trailing slash;
+            dialect paths (/v1/messages, /v1/chat/completions) hang below it.
+        api_key: the rollout's secret.
+        model: the model name to ask for.
+        context_tokens, output_tokens: the policy's context window and longest answer.
+        max_turns: most model calls, where the harness can bound them itself.
+        timeout_s: wall-clock limit.
+    """
+
+    prompt: str
+    base_url: str
+    api_key: str
+    model: str = "policy"
+    workdir: str = "/workspace"
+    home: str = "/home/agent"
+    context_tokens: int = 32768
+    output_tokens: int = 4096
+    max_turns: int = 50
+    timeout_s: float = 600.0
+    mcp_servers: tuple[McpServer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start it: argv, environment, stdin, and files to seed into HOME (relative path → bytes)."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bytes | None = None
+    home_files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HarnessEnd:
+    """How the harness says it ended.
+
+    Attributes:
+        status: "completed"; "turn_limit" (its own limit); "context_overflow"; "error" (crash, fatal model
+            error, rubbish on stdout).
+        final_message: its last words, "" if none.
+        detail: for an error: exit code, what it printed last.
+    """
+
+    status: Literal["completed", "turn_limit", "context_overflow", "error"]
+    final_message: str = ""
+    detail: str = ""
+
+
+class Harness(ABC):
+    """An adapter to one agent program. Stateless: one instance serves every rollout."""
+
+    name: ClassVar[str]
+    """As in env ids, with hyphens: "claude-code"."""
+    version: ClassVar[str]
+    """The pinned version of the program; the one place where it is written."""
+    dialect: ClassVar[Dialect]
+    abilities: ClassVar[Abilities]
+    profiles: ClassVar[Mapping[str, str]] = {"default": "the program as published"}
+    """Profile name → what it changes; always has "default". Options of the program only, never its code."""
+    memory_mb: ClassVar[int] = 1024
+    """Memory that a rollout of it needs."""
+
+    @abstractmethod
+    def install(self) -> None:
+        """Installs the pinned version for this user; does nothing when it is there already.
+
+        Raises:
+            MissingDependency: what it needs (node, npm) isn't there.
+        """
+
+    @abstractmethod
+    def check(self) -> Check:
+        """Whether the pinned version is installed, and the command that installs it."""
+
+    @abstractmethod
+    def mounts(self) -> tuple[Mount, ...]:
+        """Read-only mounts that hold the program."""
+
+    @abstractmethod
+    def launch(self, context: LaunchContext, profile: str = "default") -> Launch:
+        """How to start the program for one rollout."""
+
+    @abstractmethod
+    def read_end(self, result: ExecResult) -> HarnessEnd:
+        """Reads exit code and output; never raises on rubbish."""

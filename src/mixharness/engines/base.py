@@ -1,0 +1,133 @@
+"""The engine contract: token ids in, token ids and log-probs out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from mixharness.errors import MixharnessError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from mixharness.engines.codec import ChatCodec
+
+TokenIds = npt.NDArray[np.int32]
+LogProbs = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one completion is sampled. Training needs temperature 1 or greedy evaluation, no filters."""
+
+    temperature: float = 1.0
+    max_tokens: int = 1024
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: no limit."""
+    seed: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """One sampled answer.
+
+    Attributes:
+        ids: int32 [n], sampled ids, the stop token included when one was sampled.
+        logprobs: float32 [n], log-prob of each id under the sampling distribution at T=1.
+        finish: "stop" if a stop token ended it, "length" if max_tokens or the context did.
+        weight_version: version of the weights that sampled it, read at dispatch.
+    """
+
+    ids: TokenIds
+    logprobs: LogProbs
+    finish: Literal["stop", "length"]
+    weight_version: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.ids)} ids but {len(self.logprobs)} log-probs")
+
+
+@dataclass(frozen=True, eq=False)
+class GenerateRequest:
+    """One call for tokens.
+
+    Attributes:
+        prompt_ids: int32 [n], the whole prompt.
+        session: the rollout it belongs to (affinity, scripted cursor).
+        call: the call's index within its session.
+        structured: the canonical messages, for engines that need no model (scripted, manual, remote).
+    """
+
+    prompt_ids: TokenIds
+    sampling: Sampling
+    session: str = ""
+    call: int = 0
+    structured: Mapping[str, object] = field(default_factory=dict)
+    """{"messages": [...], "tools": [...]} in the codec's form."""
+
+
+class InjectedFault(MixharnessError):
+    """A fault that a script asked for: the proxy passes it on to the harness unchanged, never retried.
+
+    Attributes:
+        status: an HTTP status (500, 529, 429, 400), "reset" (connection reset before any byte) or
+            "cut" (the stream ends half way).
+        completion: with "cut", the answer whose first half is streamed.
+    """
+
+    def __init__(self, status: int | str, completion: Completion | None = None) -> None:
+        self.status, self.completion = status, completion
+        super().__init__(f"injected fault {status}")
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Makes tokens from tokens. Safe for concurrent calls on one event loop."""
+
+    spec: str
+    """The spec it was made from, for example "transformers:DIR"."""
+    codec: ChatCodec
+    """Messages to ids and back, for this engine's model."""
+
+    @property
+    def weight_version(self) -> int:
+        """Rises by one with every weight update; starts at 0."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """Most tokens of prompt and completion together."""
+        ...
+
+    async def generate(self, request: GenerateRequest) -> Completion:
+        """Samples one completion.
+
+        Raises:
+            EngineError: no usable answer; the proxy retries it.
+            InjectedFault: a scripted fault for the harness.
+        """
+        ...
+
+    async def score(self, ids: TokenIds) -> LogProbs:
+        """Log-prob of ids[1:] given their prefixes at T=1: float32 [n-1]."""
+        ...
+
+    async def aclose(self) -> None:
+        """Frees what the engine holds."""
+        ...
+
+
+@runtime_checkable
+class TrainableEngine(Engine, Protocol):
+    """An engine whose weights the trainer can replace."""
+
+    async def update_weights(self, state: Mapping[str, Tensor]) -> int:
+        """Replaces the weights, drops every cache, returns the new version."""
+        ...
