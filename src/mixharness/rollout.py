@@ -1,0 +1,355 @@
+"""One rollout, from task to reward: the only place that knows the order of events.
+
+    workspace → sandbox → proxy session → harness runs → settle → sandbox gone → snapshot → grade → tree, ledger
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mixharness.benchmarks.grading import grade
+from mixharness.benchmarks.task import Grade, Task
+from mixharness.engines.base import Engine, Sampling
+from mixharness.errors import ConfigError, InfraError
+from mixharness.harnesses.base import Harness, HarnessEnd, LaunchContext
+from mixharness.limits import Limits, Outcome
+from mixharness.sandboxes.base import ExecResult, SandboxLimits, SandboxProvider, SandboxSpec
+from mixharness.sandboxes.snapshot import snapshot
+from mixharness.transcript import transcript_rows
+from mixharness.trees.ledger import Ledger
+from mixharness.trees.select import TreeOptions
+from mixharness.trees.trajectory import Trajectory
+from mixharness.trees.tree import CallTree
+
+if TYPE_CHECKING:
+    from mixharness.proxy import Proxy, Session
+
+PROXY_PORT = 8080
+"""Where a harness finds the proxy inside its sandbox, at 127.0.0.1."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """(task, harness): an env id, and the advantage group."""
+
+    task: Task
+    harness: Harness
+    profile: str = "default"
+    benchmark: str = "Starter"
+    digest: str = ""
+
+    @property
+    def env_id(self) -> str:
+        """`<Benchmark>/<task>.<harness>-v0`."""
+        return f"{self.benchmark}/{self.task.id}.{self.harness.name}-v0"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(env id, profile): rollouts with one key are compared with each other."""
+        return self.env_id, self.profile
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A finished rollout. A bad one is data, not an exception.
+
+    Attributes:
+        valid: False exactly for Outcome.INFRA_ERROR; then reward is None.
+        reward_parts: the grader's parts, each 0..1.
+        trajectories: what may train; empty when invalid or over-branched.
+        wall_s: seconds: sandbox, harness (its own time), model (answering calls), grading, total.
+        detail: why it ended as it did, with the tail of the harness's output where that helps.
+        workspace: snapshot (.tar.zst) of the final workspace, if kept.
+    """
+
+    rollout_id: str
+    env_id: str
+    profile: str
+    benchmark: str
+    digest: str
+    task_id: str
+    harness: str
+    harness_version: str
+    engine: str
+    policy_version: int
+    seed: int | None
+    outcome: Outcome
+    valid: bool
+    reward: float | None
+    reward_parts: Mapping[str, float]
+    tree: CallTree
+    trajectories: tuple[Trajectory, ...]
+    ledger: Ledger
+    wall_s: Mapping[str, float]
+    final_message: str = ""
+    detail: str = ""
+    transcript: Sequence[Mapping[str, object]] = ()
+    workspace: Path | None = None
+
+    @property
+    def pair_key(self) -> tuple[str, str]:
+        """(env id, profile): the advantage group."""
+        return self.env_id, self.profile
+
+
+@dataclass
+class _Clock:
+    """Wall seconds by stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - start
+
+
+class RolloutRun:
+    """One rollout in the making; `session` is there from the start, so that an env can watch its calls.
+
+    Args:
+        pair: what to run.
+        engine: answers the calls.
+        proxy: serves them.
+        provider: makes the sandbox.
+        sampling: temperature and filters of every call.
+        seed: of the sampling; the task instance has its own.
+        keep_workspace: directory that gets `<rollout id>.tar.zst`, or None.
+        work_root: where the workspace lives while it runs; a temporary directory by default.
+
+    Raises:
+        ConfigError: the harness can't run such a task.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        engine: Engine,
+        *,
+        proxy: Proxy,
+        provider: SandboxProvider,
+        limits: Limits | None = None,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        rollout_id: str | None = None,
+        keep_workspace: Path | None = None,
+        work_root: Path | None = None,
+        tree_options: TreeOptions | None = None,
+    ) -> None:
+        _check_abilities(pair)
+        self.pair, self.engine, self.proxy, self.provider = pair, engine, proxy, provider
+        self.limits = limits or Limits()
+        self.seed = seed
+        self.rollout_id = rollout_id or uuid.uuid4().hex[:16]
+        self.keep_workspace, self.work_root = keep_workspace, work_root
+        self.tree_options = tree_options or TreeOptions()
+        self.policy_version = engine.weight_version
+        sampling = replace(sampling or Sampling(), seed=seed)
+        self.session: Session = proxy.open_session(self.rollout_id, engine, limits=self.limits, sampling=sampling)
+        self._clock = _Clock()
+
+    async def run(self) -> Rollout:
+        """Runs it to its end; whatever happens, nothing of it is left running."""
+        directory = Path(tempfile.mkdtemp(prefix="mixharness-", dir=self.work_root))
+        try:
+            directory.chmod(0o755)
+            return await self._run_in(directory)
+        finally:
+            self.session.finish()
+            self.proxy.close_session(self.rollout_id)
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def _run_in(self, directory: Path) -> Rollout:
+        result, end, trouble = None, None, ""
+        verdict = Grade(None, valid=False, reason="not graded")
+        kept: Path | None = None
+        workspace = directory / "workspace"
+        try:
+            result = await self._run_harness(directory, workspace)
+            end = self.pair.harness.read_end(result)
+            kept = await self._snapshot(workspace)
+            if not self.session.infra_error:
+                verdict = await self._grade(workspace, end)
+        except InfraError as error:
+            trouble = f"{type(error).__name__}: {error}"
+        return self._finish(result, end, verdict, trouble or self.session.infra_error or "", kept)
+
+    async def _run_harness(self, directory: Path, workspace: Path) -> ExecResult:
+        pair, harness = self.pair, self.pair.harness
+        launch = harness.launch(self._context(), pair.profile)
+        with self._clock.measure("sandbox"):
+            _write_files(workspace, pair.task.files)
+            _write_files(directory / "seed", launch.home_files)
+        spec = SandboxSpec(
+            label=self.rollout_id,
+            workspace=workspace,
+            workdir=pair.task.workdir,
+            mounts=harness.mounts(),
+            seed=directory / "seed",
+            env=launch.env,
+            limits=SandboxLimits(memory_mb=harness.memory_mb),
+        )
+        async with AsyncExitStack() as stack:
+            with self._clock.measure("sandbox"):
+                sandbox = await self.provider.create(spec)
+                stack.push_async_callback(self._timed_close, sandbox.close)
+                server = await self.proxy.serve(await sandbox.listen(PROXY_PORT), session=self.session)
+                stack.push_async_callback(server.aclose)
+            with self._clock.measure("exec"):
+                result = await sandbox.exec(
+                    launch.argv, env=launch.env, stdin=launch.stdin, timeout_s=self._wall_limit()
+                )
+            await self.session.settle()
+            self.session.finish()
+            return result
+
+    async def _timed_close(self, close: object) -> None:
+        with self._clock.measure("sandbox"):
+            await close()  # type: ignore[operator]
+
+    def _context(self) -> LaunchContext:
+        task, limits = self.pair.task, self.limits
+        return LaunchContext(
+            prompt=task.prompts[0],
+            base_url=f"http://127.0.0.1:{PROXY_PORT}{self.session.path}",
+            api_key=self.session.secret,
+            workdir=task.workdir,
+            context_tokens=limits.context_tokens or self.engine.max_model_len,
+            output_tokens=limits.output_tokens,
+            max_turns=limits.calls,
+            timeout_s=self._wall_limit(),
+        )
+
+    def _wall_limit(self) -> float:
+        return min(self.limits.wall_s, self.pair.task.timeout_s)
+
+    async def _snapshot(self, workspace: Path) -> Path | None:
+        if self.keep_workspace is None:
+            return None
+        target = self.keep_workspace / f"{self.rollout_id}.tar.zst"
+        with self._clock.measure("sandbox"):
+            await asyncio.to_thread(snapshot, workspace, target)
+        return target
+
+    async def _grade(self, workspace: Path, end: HarnessEnd) -> Grade:
+        with self._clock.measure("grading"):
+            rows = transcript_rows(self.tree())
+            return await grade(self.pair.task, workspace, final_message=end.final_message, transcript=rows)
+
+    def tree(self) -> CallTree:
+        """An immutable snapshot of the calls so far."""
+        return CallTree(self.session.calls)
+
+    def _finish(
+        self, result: ExecResult | None, end: HarnessEnd | None, verdict: Grade, trouble: str, kept: Path | None
+    ) -> Rollout:
+        tree, pair = self.tree(), self.pair
+        if not trouble and not verdict.valid:
+            trouble = f"grading: {verdict.reason}"
+        outcome, detail = self._outcome(result, end, trouble, len(tree.calls))
+        valid = outcome is not Outcome.INFRA_ERROR
+        ledger = tree.ledger(self.tree_options)
+        return Rollout(
+            rollout_id=self.rollout_id,
+            env_id=pair.env_id,
+            profile=pair.profile,
+            benchmark=pair.benchmark,
+            digest=pair.digest,
+            task_id=pair.task.id,
+            harness=pair.harness.name,
+            harness_version=pair.harness.version,
+            engine=self.engine.spec,
+            policy_version=self.policy_version,
+            seed=self.seed,
+            outcome=outcome,
+            valid=valid,
+            reward=verdict.score if valid else None,
+            reward_parts=verdict.parts if valid else {},
+            tree=tree,
+            trajectories=tree.trajectories(self.tree_options) if valid else (),
+            ledger=ledger if valid else ledger.withhold("invalid"),
+            wall_s=self._wall(tree),
+            final_message=end.final_message if end else "",
+            detail=detail,
+            transcript=transcript_rows(tree),
+            workspace=kept,
+        )
+
+    def _outcome(
+        self, result: ExecResult | None, end: HarnessEnd | None, trouble: str, calls: int
+    ) -> tuple[Outcome, str]:
+        if trouble or result is None or end is None:
+            return Outcome.INFRA_ERROR, trouble
+        tail = _tail(result)
+        if result.timed_out:
+            return Outcome.TIMEOUT, f"wall-clock limit of {self._wall_limit():g} s; {tail}"
+        if self.session.stop_reason is not None:
+            return self.session.stop_reason, end.detail
+        if calls == 0:
+            return Outcome.HARNESS_ERROR, f"the harness never called the model; {tail}"
+        if end.status == "error":
+            return Outcome.HARNESS_ERROR, f"{end.detail}; {tail}"
+        return Outcome(end.status), end.detail
+
+    def _wall(self, tree: CallTree) -> dict[str, float]:
+        seconds = self._clock.seconds
+        model = _union_seconds([(c.started, c.finished) for c in tree.calls if c.finished > c.started])
+        return {
+            "sandbox": seconds.get("sandbox", 0.0),
+            "harness": max(0.0, seconds.get("exec", 0.0) - model),
+            "model": model,
+            "grading": seconds.get("grading", 0.0),
+            "total": time.monotonic() - self._clock.began,
+        }
+
+
+async def run_rollout(pair: Pair, engine: Engine, **options: object) -> Rollout:
+    """Runs one rollout; options as RolloutRun's."""
+    return await RolloutRun(pair, engine, **options).run()  # type: ignore[arg-type]
+
+
+def _check_abilities(pair: Pair) -> None:
+    abilities, task = pair.harness.abilities, pair.task
+    if pair.profile not in pair.harness.profiles:
+        raise ConfigError(f"{pair.harness.name} has no profile {pair.profile!r}; known: {', '.join(pair.harness.profiles)}")
+    if len(task.prompts) > 1:
+        raise ConfigError(f"{task.id} has {len(task.prompts)} user turns; only single-turn tasks run in this version")
+    if task.mcp_servers and not abilities.mcp:
+        raise ConfigError(f"{task.id} needs MCP servers {task.mcp_servers}, which {pair.harness.name} can't use")
+
+
+def _write_files(root: Path, files: Mapping[str, bytes]) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        target = root / name
+        if not target.resolve().is_relative_to(root.resolve()):
+            raise ConfigError(f"file {name!r} would stand outside {root}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _tail(result: ExecResult, length: int = 2000) -> str:
+    text = (result.stderr.strip() + "\n" + result.stdout.strip()).strip()[-length:]
+    return f"exit {result.exit_code}{' (out of memory)' if result.oom else ''}; output ends: {text or 'nothing'}"
+
+
+def _union_seconds(spans: list[tuple[float, float]]) -> float:
+    """Seconds covered by at least one span."""
+    covered, end = 0.0, float("-inf")
+    for start, stop in sorted(spans):
+        covered += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return covered
