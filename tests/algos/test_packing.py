@@ -1,0 +1,115 @@
+"""Packing is lossless: every trajectory reads back, every shared token stands once, and nothing else merges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.algos.trees import rollouts, shaped, trajectory
+
+from mixharness.algos.packing import NORMALISERS, pack, packs, token_weights
+from mixharness.trees.trajectory import Trajectory
+
+
+def nodes(group: list[Trajectory], name: int) -> set[tuple[tuple[int, int, int], ...]]:
+    """Every distinct prefix of a rollout's trajectories, a sampled token owned by its rollout: the naive tree."""
+    keys = [[(int(i), int(s), name if s >= 0 else -1) for i, s in zip(t.ids, t.source, strict=True)] for t in group]
+    return {tuple(key[: n + 1]) for key in keys for n in range(len(key))}
+
+
+@given(rollouts())
+def test_every_trajectory_reads_back(batch: list[list[Trajectory]]) -> None:
+    packed = pack(batch)
+    flat = [t for group in batch for t in group]
+    for index, expected in enumerate(flat):
+        back = packed.trajectory(index)
+        for field in ("ids", "source", "logprobs", "versions"):
+            np.testing.assert_array_equal(getattr(back, field), getattr(expected, field))
+        assert (back.kind, back.calls) == (expected.kind, expected.calls)
+
+
+@given(rollouts())
+def test_nodes_are_the_distinct_prefixes(batch: list[list[Trajectory]]) -> None:
+    packed = pack(batch)
+    per_rollout = [nodes(group, i) for i, group in enumerate(batch)]
+    assert len(packed) == len(set().union(*per_rollout))
+    sampled = [sum(prefix[-1][1] >= 0 for prefix in tree) for tree in per_rollout]
+    assert packed.trained() == dict(enumerate(sampled))
+
+
+@given(rollouts())
+def test_attend_rule_is_the_ancestor_relation(batch: list[list[Trajectory]]) -> None:
+    packed = pack(batch)
+    n = len(packed)
+    ancestors = np.zeros((n, n), bool)
+    for q in range(n):
+        k = q
+        while k >= 0:
+            ancestors[q, k] = True
+            k = int(packed.parent[k])
+    index = np.arange(n)
+    rule = (index[None, :] <= index[:, None]) & (index[:, None] < packed.sub_end[None, :])
+    np.testing.assert_array_equal(rule, ancestors)
+    np.testing.assert_array_equal(packed.position, ancestors.sum(1) - 1)
+
+
+def test_rollouts_share_only_what_nobody_sampled() -> None:
+    same = [trajectory([(-1, [1, 2, 3]), (0, [4, 5]), (-1, [6])])]
+    packed = pack([same, same])
+    assert len(packed) == 3 + 2 * 3
+    assert packed.trained() == {0: 2, 1: 2}
+    assert sorted(packed.rollout[packed.trainable].tolist()) == [0, 0, 1, 1]
+
+
+def test_equal_ids_of_different_calls_stay_apart_within_a_rollout() -> None:
+    retry = [trajectory([(-1, [1, 2]), (0, [3, 4])]), trajectory([(-1, [1, 2]), (1, [3, 4])])]
+    assert len(pack([retry])) == 2 + 4
+
+
+def test_a_prefix_of_another_trajectory_is_an_inner_leaf() -> None:
+    short, long = trajectory([(-1, [1, 2]), (0, [3])]), trajectory([(-1, [1, 2]), (0, [3]), (-1, [4]), (1, [5])])
+    packed = pack([[long, short, short]])
+    assert len(packed) == 5
+    np.testing.assert_array_equal(packed.trajectory(1).ids, short.ids)
+
+
+@given(rollouts(), st.integers(1, 60))
+def test_packs_keep_to_the_budget(batch: list[list[Trajectory]], budget: int) -> None:
+    parts = packs([[], *batch], budget)
+    assert [m for part in parts for m in part.members] == list(range(1, len(batch) + 1))
+    assert all(len(part) <= budget or len(part.members) == 1 for part in parts)
+    together = {name: count for part in parts for name, count in part.trained().items()}
+    assert together == {name + 1: count for name, count in pack(batch).trained().items()}
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+@given(batch=rollouts(), budget=st.sampled_from([10, 10_000]))
+def test_weights_equal_the_written_formula(normaliser: str, batch: list[list[Trajectory]], budget: int) -> None:
+    parts = packs(batch, budget)
+    weights = token_weights(parts, normaliser)
+    assert sum(float(w.sum()) for w in weights) == pytest.approx(1, abs=1e-5)
+    unique = [sum(p[-1][1] >= 0 for p in nodes(group, i)) for i, group in enumerate(batch)]
+    expected = {"rollout": 0.0, "token": 0.0, "trajectory": 0.0}
+    # The weight of each trajectory's tokens, summed over tokens of value 1 / depth: an order-free fingerprint.
+    got = sum(float((w / (1 + part.position)).sum()) for part, w in zip(parts, weights, strict=True))
+    for i, group in enumerate(batch):
+        for prefix in nodes(group, i):
+            if prefix[-1][1] >= 0:
+                expected["rollout"] += 1 / len(batch) / unique[i] / len(prefix)
+                expected["token"] += 1 / sum(unique) / len(prefix)
+        for t in group:
+            expected["trajectory"] += float(
+                (t.trainable / (1 + np.arange(len(t.ids)))).sum() / t.trainable.sum() / len(group) / len(batch)
+            )
+    assert got == pytest.approx(expected[normaliser], abs=1e-5)
+
+
+@pytest.mark.parametrize("bad", [[], [[]], [[trajectory([(0, [1])])]]])
+def test_what_cannot_be_packed_is_refused(bad: list[list[Trajectory]]) -> None:
+    with pytest.raises(ValueError, match=r"nothing to pack|start with a prompt token"):
+        pack(bad)
+
+
+def test_counts_of_the_demo_shape() -> None:
+    assert len(pack(shaped())) == 1000 + 8 * 60 + 64 * 75
