@@ -173,7 +173,7 @@ def _source(rng: random.Random, filler: Sequence[str], skill: Skill, arg: str) -
     if skill.name == "collect":
         for i in rng.sample(range(len(lines)), rng.randint(2, 3)):
             others = lines[i].split()
-            lines[i] = " ".join(others[:1] + [arg] + others[1:]) if rng.random() < 0.5 else f"{arg} {lines[i]}"
+            lines[i] = " ".join([*others[:1], arg, *others[1:]]) if rng.random() < 0.5 else f"{arg} {lines[i]}"
     if skill.name == "sort" and lines == sorted(lines):
         lines.reverse()
     return lines

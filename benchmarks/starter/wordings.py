@@ -12,7 +12,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Wording:
-    """One templated task. A prompt is one of `jobs` followed by one of `records`; `folders` are drawn three at a time."""
+    """One templated task: a prompt is one of `jobs`, then one of `records`; `folders` are drawn three at a time."""
 
     skill: str
     split: Literal["train", "held_out"]
