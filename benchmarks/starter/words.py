@@ -7,7 +7,7 @@ is made of names that no train task can show.
 from __future__ import annotations
 
 _TRAIN = """
-from __future__ import annotations TRAIN: tuple[str, ...] = tuple( """ acorn amber angle apple apron arrow aspen
+acorn amber angle apple apron arrow aspen
 atlas badge bagel banana barley barn basil basket beach beetle bell berry birch bloom boat bottle branch brass bread
 brick bridge bronze brook broom brush bucket butter button cabin cactus camel candle canoe canvas carbon carpet
 carrot castle cedar cello chalk cherry clay cliff clock clover coast cobalt cocoa comet compass copper coral cotton
