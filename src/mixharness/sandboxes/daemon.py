@@ -1,0 +1,50 @@
+"""The connection to the Docker daemon: one low-level client a process, shared by all threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from mixharness.errors import SandboxError
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+TIMEOUT_S = 120
+CONNECTIONS = 64
+FIX = "apt-get install -y --no-install-recommends docker.io && (dockerd >/var/log/dockerd.log 2>&1 &)"
+
+_lock = threading.Lock()
+_clients: dict[int, APIClient] = {}
+
+
+class DaemonMissing(SandboxError):
+    """No Docker daemon answers, or docker-py isn't installed."""
+
+
+def connect() -> APIClient:
+    """This process's client (urllib3's pool is thread-safe). A fork makes its own.
+
+    Raises:
+        DaemonMissing: docker-py is missing or no daemon answers.
+    """
+    import os
+
+    pid = os.getpid()
+    with _lock:
+        if pid not in _clients:
+            _clients[pid] = _make()
+        return _clients[pid]
+
+
+def _make() -> APIClient:
+    try:
+        import docker
+        from docker.errors import DockerException
+    except ImportError as error:
+        raise DaemonMissing("docker-py is missing: pip install docker") from error
+    try:
+        environment = docker.utils.kwargs_from_env()
+        return docker.APIClient(version="auto", timeout=TIMEOUT_S, num_pools=CONNECTIONS, **environment)
+    except DockerException as error:
+        raise DaemonMissing(f"no Docker daemon answers: {error}") from error

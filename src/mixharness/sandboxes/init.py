@@ -1,0 +1,146 @@
+"""PID 1 of every sandbox: starts programs and opens listening sockets on the host's orders, reaps, kills.
+
+It runs inside, as uid 1000 with no capabilities, from the image's own python (`-I -S`), so it imports only modules
+that cost nothing to load. Its binary has no read bit: the kernel then lets no other program of the same uid trace
+it or open its descriptors. It ends, and its pid namespace with it, when the host closes the control socket or dies.
+
+    argv: fd:N | PATH of a SOCK_SEQPACKET unix socket
+
+    host → init                                             init → host
+    exec ID      + fds (request, stdin, stdout, stderr)     exit ID STATUS | fail ID REASON
+    kill ID                                                 done ID
+    listen ID PORT                                          done ID + fd (a listening socket) | fail ID REASON
+
+Fields are separated by NUL. A request is a file: argc, argv…, then the environment as NAME=VALUE.
+STATUS is the exit code, or minus the signal that ended the program.
+"""
+
+import _signal
+import _socket
+import os
+import select
+import sys
+
+BACKLOG = 128
+OOM_SCORE = b"500"
+"""Of every program started: under memory pressure the kernel ends those before this process."""
+
+
+class Init:
+    """The state of the loop: the control socket and which pid answers which request."""
+
+    def __init__(self, control):
+        self.control = control
+        self.running = {}
+
+    def serve(self):
+        wake_in, wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        _signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(wake_in, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == wake_in:
+                    os.read(wake_in, 4096)
+                    self.reap()
+                elif not self.obey():
+                    return
+
+    def obey(self):
+        message, ancillary, _, _ = self.control.recvmsg(4096, 4096, _socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            return False
+        fds = [fd for _, _, data in ancillary for fd in memoryview(data).cast("i")]
+        op, ident, *rest = message.split(b"\0")
+        try:
+            if op == b"exec":
+                self.start(ident, fds)
+            elif op == b"kill":
+                self.kill(ident)
+            elif op == b"listen":
+                self.listen(ident, int(rest[0]))
+        except OSError as error:
+            self.say(b"fail", ident, str(error).encode())
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def say(self, *fields, fd=None):
+        rights = [] if fd is None else [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))]
+        self.control.sendmsg([b"\0".join(fields)], rights)
+
+    def start(self, ident, fds):
+        request, *standard = fds
+        size = os.fstat(request).st_size
+        fields = os.pread(request, size, 0).split(b"\0")
+        count = int(fields[0])
+        argv, env = fields[1 : count + 1], fields[count + 1 :]
+        pid = os.fork()
+        if pid == 0:
+            become(argv, dict(pair.split(b"=", 1) for pair in env), standard)
+        self.running[pid] = ident
+
+    def reap(self):
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            ident = self.running.pop(pid, None)
+            if ident is not None:
+                self.say(b"exit", ident, b"%d" % os.waitstatus_to_exitcode(status))
+
+    def kill(self, ident):
+        try:
+            os.kill(-1, _signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.say(b"done", ident)
+
+    def listen(self, ident, port):
+        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            listener.listen(BACKLOG)
+            self.say(b"done", ident, fd=listener.fileno())
+        finally:
+            listener.close()
+
+
+def become(argv, env, standard):
+    """Turns this fork into the program; never returns."""
+    try:
+        os.setsid()
+        for number, fd in enumerate(standard):
+            os.dup2(fd, number)
+        for number in (_signal.SIGPIPE, _signal.SIGCHLD, _signal.SIGINT):
+            _signal.signal(number, _signal.SIG_DFL)
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(OOM_SCORE)
+        os.execvpe(argv[0], argv, env)
+    except OSError as error:
+        os.write(2, b"cannot start %s: %s\n" % (argv[0], str(error).encode()))
+        os._exit(127 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 126)
+    finally:
+        os._exit(126)
+
+
+def connect(address):
+    if address.startswith("fd:"):
+        return _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(address[3:]))
+    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    control.connect(address)
+    return control
+
+
+if __name__ == "__main__":
+    init = Init(connect(sys.argv[1]))
+    os.set_inheritable(init.control.fileno(), False)
+    init.say(b"hello")
+    init.serve()
