@@ -67,7 +67,7 @@ class ServedPolicy(gym.Wrapper[CallTree, dict[str, Any], CallTree, Any]):
         try:
             completion = await self.engine.generate(replace(request, sampling=asked))
         except (InjectedFault, EngineError) as fault:
-            manual.fail(request.session, request.call, fault)
+            manual.answer(request.session, request.call, fault)
         else:
             manual.answer(request.session, request.call, completion)
 
