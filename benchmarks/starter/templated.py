@@ -123,12 +123,12 @@ def load(task_id: str, seed: int | None) -> Task:
     )
 
 
-def make_instance(task_id: str, seed: int | None) -> Instance:
-    """Draws everything that a seed decides."""
+def make_instance(task_id: str, seed: int | None, pool: Sequence[str] | None = None) -> Instance:
+    """Draws everything that a seed decides; names come from `pool`, by default the one of the task's split."""
     task = wordings.TASKS[task_id]
     skill = SKILLS[task.skill]
     rng = random.Random(f"{task_id}:{'canonical' if seed is None else seed}")
-    pool = words.TRAIN if task.split == "train" else words.HELD_OUT
+    pool = pool or (words.TRAIN if task.split == "train" else words.HELD_OUT)
     names = rng.sample(pool, 8)
     folders = rng.sample(task.folders, 3)
     src, dst, journal = (f"{folder}/{name}.txt" for folder, name in zip(folders, names, strict=False))
