@@ -80,11 +80,13 @@ class InjectedFault(MixharnessError):
         status: an HTTP status (500, 529, 429, 400), "reset" (connection reset before any byte) or
             "cut" (the stream ends half way).
         completion: with "cut", the answer whose first half is streamed.
+        message: what the harness is told.
     """
 
-    def __init__(self, status: int | str, completion: Completion | None = None) -> None:
+    def __init__(self, status: int | str, completion: Completion | None = None, message: str = "") -> None:
         self.status, self.completion = status, completion
-        super().__init__(f"injected fault {status}")
+        self.message = message or f"injected fault {status}"
+        super().__init__(self.message)
 
 
 @runtime_checkable

@@ -184,7 +184,9 @@ class ChatCodec:
         parts.append(self.decode(ids[start:]))
         return _after_reasoning("".join(parts), parsed)
 
-    def _encode_by_difference(self, messages: Sequence[Message], tools: Sequence[ToolSpec], answer: Message) -> TokenIds:
+    def _encode_by_difference(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], answer: Message
+    ) -> TokenIds:
         prompt = self.render(messages, tools)
         whole = np.asarray(self.renderer.render_ids(_plain([*messages, answer]), tools=_wrap(tools)), np.int32)
         tail = whole[len(prompt) :]
@@ -209,8 +211,6 @@ def _load(source: str) -> ChatCodec:
 
 
 def _find_renderer(tokenizer: Any) -> Renderer:
-    if tokenizer.name_or_path in MODEL_RENDERER_MAP and "Qwen3-" not in tokenizer.name_or_path:
-        return create_renderer(tokenizer)
     wanted = _template_ids(tokenizer)
     for config in _CANDIDATES if wanted else ():
         try:
@@ -219,6 +219,8 @@ def _find_renderer(tokenizer: Any) -> Renderer:
                 return renderer
         except (AssertionError, ValueError, KeyError, TypeError):  # its special tokens aren't in this vocabulary
             continue
+    if tokenizer.name_or_path in MODEL_RENDERER_MAP:
+        return create_renderer(tokenizer)
     hermes = "<tool_call>" in tokenizer.get_vocab() and "<tool_call>" in str(tokenizer.chat_template)
     return create_renderer(tokenizer, DefaultRendererConfig(tool_parser="qwen3" if hermes else None))
 
@@ -228,7 +230,7 @@ def _template_ids(tokenizer: Any) -> list[int] | None:
         ids = tokenizer.apply_chat_template(
             _PROBE, tools=_PROBE_TOOLS, add_generation_prompt=True, tokenize=True, return_dict=False
         )
-    except Exception:  # noqa: BLE001  a template may refuse tools or roles with any error: it is then unknown to us
+    except Exception:  # a template may refuse tools or roles with any error: it is then unknown to us
         return None
     return list(ids)
 
@@ -252,7 +254,9 @@ def _wrap(tools: Sequence[ToolSpec]) -> list[Any] | None:
 
 def _is_valid(call: ParsedToolCall) -> bool:
     """A named call whose arguments are an object that JSON carries unchanged (no NaN, lone surrogate or huge int)."""
-    if call.status is not ToolCallParseStatus.OK or not isinstance(call.name, str) or not isinstance(call.arguments, dict):
+    if call.status is not ToolCallParseStatus.OK:
+        return False
+    if not isinstance(call.name, str) or not isinstance(call.arguments, dict):
         return False
     try:
         orjson.dumps(call.name)

@@ -9,23 +9,31 @@ from collections.abc import Iterator
 _PROSE = """
 You are an interactive agent that helps users with software engineering, research and office tasks in a workspace.
 Use the tools below and the instructions here to help the user. Read a file before you change it. Keep answers short.
-When you are done, reply with a short summary of what you changed and where. Do not ask questions; make a reasonable choice.
-The current working directory is the workspace. Relative paths are resolved against it. Today's date is in the environment.
-IMPORTANT: never create files unless they are needed for the task; always prefer editing an existing file to making a new one.
-Executes a given shell command and returns its standard output, standard error and exit code after an optional timeout.
-Reads a file from the local filesystem. Results are returned with line numbers starting at one. Long lines are truncated.
-Performs exact string replacement in a file. The edit fails if the old string is not unique or was not found in the file.
+When you are done, reply with a short summary of what you changed and where.
+Do not ask questions; make a reasonable choice.
+The current working directory is the workspace.
+Relative paths are resolved against it. Today's date is in the environment.
+IMPORTANT: never create files unless they are needed for the task;
+always prefer editing an existing file to making a new one.
+Executes a given shell command and returns its standard output,
+standard error and exit code after an optional timeout.
+Reads a file from the local filesystem.
+Results are returned with line numbers starting at one. Long lines are truncated.
+Performs exact string replacement in a file.
+The edit fails if the old string is not unique or was not found in the file.
 Writes the given content to a file, replacing whatever was there before. Parent directories are created automatically.
 Searches file contents with a regular expression and returns the matching lines with their paths and line numbers.
 Fetches a page from a URL and returns its text. Lists the entries of a directory, sorted by modification time.
 Optional timeout in milliseconds. The absolute path to the file to read. The number of lines to read, from an offset.
-A clear, concise description of what this command does. The text to replace it with must be different from the old one.
+A clear, concise description of what this command does.
+The text to replace it with must be different from the old one.
 Merge the two lists, drop duplicate rows, sort by date and write the result as a CSV file with a header line.
 Rename the report, convert the table to JSON, count the words, extract every email address, fix the failing test.
 Summarise the meeting notes into three bullet points with owners and deadlines; save them as a Markdown document.
 Compute the total, the average and the median of each column, rounded to two decimals, and save the answer.
 Find the configuration key that is wrong, correct it, and validate that the script runs without errors afterwards.
-No such file or directory. Permission denied. Command not found. File has been updated successfully. Tool ran without output.
+No such file or directory. Permission denied.
+Command not found. File has been updated successfully. Tool ran without output.
 """
 _SHELL = """
 ls -la {d}
@@ -53,14 +61,16 @@ tr 'a-z' 'A-Z' < {f} > {g}
 cut -d, -f{n} {f} | paste -sd+ | bc
 diff {f} {g}
 """
-_WORDS = (
-    "report notes summary invoice budget sales orders total data config settings readme todo plan draft final result output "
-    "input answer table users names emails log errors events tasks meeting agenda contacts inventory prices items amount status "
-    "title owner date count value key name path file line text word number list first last north south east west alpha beta "
-    "gamma delta red green blue apple pear lemon river stone cloud maple cedar amber copper silver paper window garden"
-).split()
-_DIRS = "docs data src out archive reports notes config tmp backup inbox results scripts assets workspace".split()
-_SUFFIXES = "txt csv json md py yaml log toml html".split()
+_WORD_LIST = """
+report notes summary invoice budget sales orders total data config settings readme todo plan draft final result
+output input answer table users names emails log errors events tasks meeting agenda contacts inventory prices items
+amount status title owner date count value key name path file line text word number list first last north south east
+west alpha beta gamma delta red green blue apple pear lemon river stone cloud maple cedar amber copper silver paper
+window garden
+"""
+_WORDS = _WORD_LIST.split()
+_DIRS = ("docs", "data", "src", "out", "archive", "reports", "notes", "config", "tmp", "backup", "inbox", "results")
+_SUFFIXES = ("txt", "csv", "json", "md", "py", "yaml", "log", "toml", "html")
 
 
 def corpus(seed: int = 0, documents: int = 3000) -> Iterator[str]:
@@ -84,7 +94,12 @@ def _prose(rng: random.Random) -> str:
 
 def _command(rng: random.Random) -> str:
     return rng.choice(_SHELL.strip().splitlines()).format(
-        d=rng.choice(_DIRS), f=_name(rng), g=_name(rng), w=rng.choice(_WORDS), v=rng.choice(_WORDS), n=rng.randint(1, 99)
+        d=rng.choice(_DIRS),
+        f=_name(rng),
+        g=_name(rng),
+        w=rng.choice(_WORDS),
+        v=rng.choice(_WORDS),
+        n=rng.randint(1, 99),
     )
 
 
@@ -116,7 +131,12 @@ def _schema(rng: random.Random) -> str:
         }
         for _ in range(3)
     }
-    parameters = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
     tool = {"name": rng.choice(_WORDS), "description": rng.choice(lines), "parameters": parameters}
     return json.dumps({"type": "function", "function": tool})
 
@@ -142,7 +162,9 @@ def _table(rng: random.Random) -> str:
 def _code(rng: random.Random) -> str:
     name, other = rng.choice(_WORDS), rng.choice(_WORDS)
     return (
-        f'import csv\nimport json\n\n\ndef {name}_{other}(path: str) -> int:\n    """{rng.choice(_PROSE.split(chr(10)))}"""\n'
+        f"import csv\nimport json\n\n\ndef {name}_{other}(path: str) -> int:\n"
+        f'    """{rng.choice(_PROSE.splitlines())}"""\n'
         f"    with open(path) as file:\n        rows = list(csv.DictReader(file))\n    for row in rows:\n"
-        f'        if row["{name}"] == {rng.randint(0, 99)}:\n            print(f"{{row}} {other}")\n    return len(rows)\n'
+        f'        if row["{name}"] == {rng.randint(0, 99)}:\n            print(f"{{row}} {other}")\n'
+        "    return len(rows)\n"
     )
