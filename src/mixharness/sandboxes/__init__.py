@@ -3,3 +3,38 @@
 `get_provider(name)` chooses; "auto" is docker, then bubblewrap, else an error that names both fixes.
 Imports only plain data.
 """
+
+from __future__ import annotations
+
+from mixharness.errors import ConfigError, UnknownName
+from mixharness.sandboxes.base import Check, SandboxProvider
+from mixharness.sandboxes.docker import DockerProvider
+
+_AUTO = (DockerProvider,)
+
+
+def provider_names() -> tuple[str, ...]:
+    """Every name `get_provider` takes, besides "auto"."""
+    return ("docker",)
+
+
+def get_provider(name: str = "auto") -> SandboxProvider:
+    """A provider by name; "auto": the first that works here, docker before bubblewrap.
+
+    Raises:
+        UnknownName: no such kind.
+        ConfigError: none works here; says how to fix each.
+    """
+    if name == "docker":
+        return DockerProvider()
+    if name != "auto":
+        raise UnknownName("sandbox", name, ("auto", *provider_names()))
+    checks: list[Check] = []
+    for make in _AUTO:
+        provider = make()
+        check = provider.check()
+        if check.ok:
+            return provider
+        checks.append(check)
+    fixes = "; ".join(f"{check.name}: {check.detail}. Fix: {check.fix}" for check in checks)
+    raise ConfigError(f"no sandbox works here. {fixes}")

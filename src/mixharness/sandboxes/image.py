@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ from mixharness.paths import image_dir
 from mixharness.sandboxes import harvest
 from mixharness.sandboxes.daemon import DaemonMissing, connect
 
+_log = logging.getLogger(__name__)
 REPOSITORY = "mixharness/sandbox"
 Method = Literal["auto", "harvest", "dockerfile"]
 Progress = Callable[[str], None]
@@ -186,3 +188,18 @@ def _prune(keep: Path) -> None:
     for old in image_dir().glob("rootfs-*"):
         if old != keep and time.time() - old.stat().st_mtime > 86_400:
             shutil.rmtree(old, ignore_errors=True)
+
+
+_current: dict[Path, ImageInfo] = {}
+
+
+def current_image(*, docker: bool = True) -> ImageInfo:
+    """The image that sandboxes start from; built on the first use where it is missing.
+
+    Raises:
+        SandboxError: it can't be built here.
+    """
+    known = _current.get(image_dir())
+    if known is None or not known.rootfs.is_dir() or (docker and known.tag is None):
+        known = _current[image_dir()] = build_image(progress=_log.info, docker=docker)
+    return known

@@ -22,8 +22,6 @@ import select
 import sys
 
 BACKLOG = 128
-OOM_SCORE = b"500"
-"""Of every program started: under memory pressure the kernel ends those before this process."""
 
 
 class Init:
@@ -121,8 +119,6 @@ def become(argv, env, standard):
             os.dup2(fd, number)
         for number in (_signal.SIGPIPE, _signal.SIGCHLD, _signal.SIGINT):
             _signal.signal(number, _signal.SIG_DFL)
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
-            file.write(OOM_SCORE)
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         os.write(2, b"cannot start %s: %s\n" % (argv[0], str(error).encode()))
