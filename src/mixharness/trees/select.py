@@ -1,0 +1,158 @@
+"""Which tokens train: the main agent's path in every segment, with retries and dead leaves left out.
+
+A segment is a stretch of main history between compactions. In each, the answered calls form a tree by what they
+carry on; the branch with the longest valid continuation is kept (arXiv 2608.16798). A branch is one token path
+where the harness resent its history exactly, and one path a fork where it rewrote it: each kept call trains once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mixharness.trees.classify import CallLabel
+from mixharness.trees.ledger import Ledger, LedgerError
+from mixharness.trees.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from mixharness.trees.tree import CallTree
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """What of a tree may train.
+
+    Attributes:
+        max_leaves: more leaves drop the whole rollout (the paper leaves the threshold open).
+        train_subagents, train_compaction: train those calls, too.
+    """
+
+    max_leaves: int = 32
+    train_subagents: bool = False
+    train_compaction: bool = False
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles that train."""
+        extra = {"subagent": self.train_subagents, "compaction": self.train_compaction}
+        return frozenset({"main", *(role for role, wanted in extra.items() if wanted)})
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of one agent's history between compactions.
+
+    Attributes:
+        role: whose history.
+        calls: its calls, in order of arrival.
+        kept: the answered calls of its longest branch, root first; empty when nothing was answered.
+    """
+
+    role: str
+    calls: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+def segments(tree: CallTree) -> tuple[Segment, ...]:
+    """Every segment of every role, ordered by first call."""
+    labels = tree.labels
+    start: dict[int, int] = {}
+    for label in labels:
+        joined = label.of is not None and label.kind in {"extends", "retry"} and labels[label.of].role == label.role
+        start[label.index] = start[label.of] if joined and label.of is not None else label.index
+    members: dict[int, list[int]] = {}
+    for call, first in start.items():
+        members.setdefault(first, []).append(call)
+    return tuple(
+        Segment(labels[first].role, tuple(calls), _longest(tree, calls)) for first, calls in sorted(members.items())
+    )
+
+
+def _longest(tree: CallTree, calls: Iterable[int]) -> tuple[int, ...]:
+    """The answered calls of the branch with most of them; of equals the one with most sampled tokens, then the last."""
+    branch: dict[int, tuple[int, ...]] = {}
+    best: tuple[int, int, int] = (0, 0, -1)
+    for call in calls:
+        label = tree.labels[call]
+        before = () if label.of is None else branch.get(label.of, ())
+        if label.kind == "retry" and label.of is not None and tree.calls[label.of].status == "answered":
+            before = before[:-1]
+        answered = tree.calls[call].status == "answered"
+        branch[call] = (*before, call) if answered else before
+        if answered:
+            best = max(best, (len(branch[call]), sum(tree.calls[c].sampled for c in branch[call]), call))
+    return branch.get(best[2], ())
+
+
+def main_trajectories(tree: CallTree, options: TreeOptions) -> tuple[Trajectory, ...]:
+    """The token paths that may train, ordered by their last call; none when the rollout is over-branched."""
+    return () if over_branched(tree, options) else _paths(tree, _kept(tree, options))
+
+
+def over_branched(tree: CallTree, options: TreeOptions) -> bool:
+    """The tree has more leaves than allowed."""
+    return len(tree.leaves) > options.max_leaves
+
+
+def _kept(tree: CallTree, options: TreeOptions) -> frozenset[int]:
+    chosen = (segment.kept for segment in segments(tree) if segment.role in options.roles)
+    return frozenset(call for kept in chosen for call in kept if tree.calls[call].sampled)
+
+
+def _paths(tree: CallTree, kept: frozenset[int]) -> tuple[Trajectory, ...]:
+    inner = {call for leaf in kept for call in tree.path(leaf)[:-1]}
+    return tuple(trajectory(tree, leaf, kept) for leaf in sorted(kept - inner))
+
+
+def trajectory(tree: CallTree, leaf: int, kept: Iterable[int]) -> Trajectory:
+    """The token path that ends with `leaf`'s answer; tokens sampled by calls outside `kept` are context."""
+    call, path, kept = tree.calls[leaf], tree.path(leaf), frozenset(kept)
+    ids = np.concatenate([call.prompt_ids, call.completion_ids]).astype(np.int32, copy=False)
+    source, versions = np.full(len(ids), -1, np.int32), np.full(len(ids), -1, np.int32)
+    logprobs = np.zeros(len(ids), np.float32)
+    for index in path:
+        if index in kept:
+            one = tree.calls[index]
+            span = slice(len(one.prompt_ids), len(one.prompt_ids) + one.sampled)
+            source[span], logprobs[span], versions[span] = index, one.logprobs, one.weight_version
+    return Trajectory(tree.labels[leaf].role, path, ids, source, logprobs, versions)
+
+
+def account(tree: CallTree, trajectories: Iterable[Trajectory], options: TreeOptions) -> Ledger:
+    """Where every sampled token of the rollout goes when `trajectories` train.
+
+    Raises:
+        LedgerError: a trajectory trains only a part of a call, or a call that isn't in the tree.
+    """
+    trained = _trained(tree, trajectories)
+    kept = _kept(tree, options)
+    retried = {label.of for label in tree.labels if label.kind == "retry"}
+    dropped: dict[str, int] = {}
+    for call in tree.calls:
+        if call.sampled and call.index not in trained:
+            reason = _reason(tree.labels[call.index], call.index in retried, options)
+            if call.index in kept:
+                reason = "over_branched" if over_branched(tree, options) else "dead_leaf"
+            dropped[reason] = dropped.get(reason, 0) + call.sampled
+    return Ledger(sum(c.sampled for c in tree.calls), sum(trained.values()), dropped)
+
+
+def _reason(label: CallLabel, retried: bool, options: TreeOptions) -> str:
+    if label.role not in options.roles:
+        return str(label.role)
+    return "retry" if retried or label.kind == "retry" else "dead_leaf"
+
+
+def _trained(tree: CallTree, trajectories: Iterable[Trajectory]) -> Mapping[int, int]:
+    """Call → its sampled tokens, for the calls that trajectories train."""
+    trained: dict[int, int] = {}
+    for path in trajectories:
+        calls, counts = np.unique(path.source[path.source >= 0], return_counts=True)
+        for call, count in zip(calls.tolist(), counts.tolist(), strict=True):
+            if call >= len(tree) or tree.calls[call].sampled != count:
+                raise LedgerError(f"a trajectory trains {count} tokens of call {call}, which sampled others")
+            trained[call] = count
+    return trained
