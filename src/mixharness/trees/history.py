@@ -76,33 +76,54 @@ class Histories:
         body: by call, the ints of the messages after them.
         answer: by call, the int of its answer, None if there is none.
         messages: by int, one message that has it.
+        given: by int, the calls whose answer it is.
     """
 
     def __init__(self, calls: Sequence[ModelCall]) -> None:
         self._ints: dict[object, int] = {}
+        self._known: dict[int, int] = {}
+        self._steps: dict[tuple[int, int], int] = {}
+        self._ending: dict[int, list[int]] = {}
         self._contained: dict[tuple[int, int], bool] = {}
         self.messages: list[Message] = []
         self.system: list[tuple[int, ...]] = []
         self.body: list[tuple[int, ...]] = []
+        self.prefixes: list[tuple[int, ...]] = []
+        """By call and length, a number for that many messages of its body: equal numbers, equal prefixes."""
         self.answer: list[int | None] = []
+        self.given: dict[int, list[int]] = {}
         for call in calls:
             self._add(call)
 
     def _add(self, call: ModelCall) -> None:
         ints = tuple(self._int(message) for message in call.messages)
         lead = next((i for i, m in enumerate(call.messages) if m["role"] not in SYSTEM_ROLES), len(ints))
+        answer, prefixes = None if call.answer is None else self._int(call.answer), [0]
+        for number in ints[lead:]:
+            prefixes.append(self._steps.setdefault((prefixes[-1], number), len(self._steps) + 1))
+        if answer is not None:
+            self.given.setdefault(answer, []).append(call.index)
+        self._ending.setdefault(prefixes[-1], []).append(len(self.body))
         self.system.append(ints[:lead])
         self.body.append(ints[lead:])
-        self.answer.append(None if call.answer is None else self._int(call.answer))
+        self.prefixes.append(tuple(prefixes))
+        self.answer.append(answer)
 
     def _int(self, message: Message) -> int:
+        if (known := self._known.get(id(message))) is not None:
+            return known
         calls = [(c["function"]["name"], c["function"].get("arguments")) for c in message.get("tool_calls") or ()]
         asked = json.dumps(calls, sort_keys=True, ensure_ascii=False, default=str) if calls else ""
         key = (message["role"], text_of(message.get("content")).strip(), asked)
         if key not in self._ints:
             self._ints[key] = len(self.messages)
             self.messages.append(message)
+        self._known[id(message)] = self._ints[key]
         return self._ints[key]
+
+    def ending_at(self, call: int, length: int) -> list[int]:
+        """The calls before `call` whose whole body is the first `length` messages of its body."""
+        return [k for k in self._ending.get(self.prefixes[call][length], ()) if k < call]
 
     def role(self, number: int) -> str:
         """The role of message `number`."""
@@ -116,21 +137,39 @@ class Histories:
         """All text of these roles in a call's body."""
         return "\n".join(self.text(m) for m in self.body[call] if self.role(m) in roles)
 
-    def continues(self, call: int, earlier: int) -> bool:
-        """`call` literally repeats `earlier`'s messages and its answer."""
-        before, now = self.body[earlier], self.body[call]
-        return len(now) > len(before) and now[: len(before)] == before and now[len(before)] == self.answer[earlier]
+    def continued(self, call: int) -> list[int]:
+        """The earlier calls whose messages and answer `call` literally repeats, the longest ones only."""
+        body = self.body[call]
+        for length in reversed(range(1, len(body))):
+            if found := [k for k in self.ending_at(call, length) if self.answer[k] == body[length]]:
+                return found
+        return []
 
-    def appends(self, call: int, earlier: int) -> bool:
-        """`call` repeats `earlier`'s request, adds to it (a message, or text at its end), but not its answer."""
-        before, now = self.body[earlier], self.body[call]
-        if not before or len(now) < len(before) or self.system[call] != self.system[earlier]:
-            return False
-        if len(now) > len(before):
-            return now[: len(before)] == before
-        last, changed = before[-1], now[-1]
-        grown = last != changed and self.role(last) == self.role(changed)
-        return now[:-1] == before[:-1] and grown and self.text(changed).startswith(self.text(last).rstrip())
+    def appended_to(self, call: int) -> list[int]:
+        """The earlier calls whose request `call` repeats and adds to (a message, or text at its end), the longest."""
+        length = len(self.body[call])
+        grown = [k for k in self._grown_from(call) if self.system[k] == self.system[call]]
+        for shorter in reversed(range(1, length)):
+            found = [k for k in self.ending_at(call, shorter) if self.system[k] == self.system[call]]
+            if grown or found:
+                return grown or found
+        return grown
+
+    def _grown_from(self, call: int) -> list[int]:
+        """The earlier calls that differ from `call` only by text added to their last message."""
+        body = self.body[call]
+        if not body:
+            return []
+        last, text = body[-1], self.text(body[-1])
+        return [
+            k
+            for k in range(call)
+            if len(self.body[k]) == len(body)
+            and self.prefixes[k][-2] == self.prefixes[call][-2]
+            and self.body[k][-1] != last
+            and self.role(self.body[k][-1]) == self.role(last)
+            and text.startswith(self.text(self.body[k][-1]).rstrip())
+        ]
 
     def kept(self, call: int, earlier: int) -> float:
         """Share of `earlier`'s messages that survive in `call`, wherever they stand and whatever was put around."""

@@ -56,17 +56,19 @@ class Linker:
 
     def _carried_on(self, call: int) -> Link | None:
         """Exactly an earlier history; of the two ways the one that accounts for more messages."""
-        literal, parent = self._literal(call), self.parents[call]
-        if literal is None or literal.of is None:
-            if parent is None:
-                return None
-            return Link("extends", parent, parent, f"its prompt starts with the tokens of call {parent}", 0.95)
+        carried, bodies = self._literal(call) or self._spliced(call), self.histories.body
+        if carried is None or carried.of is None:
+            return None
         appended = self._appended(call)
-        if appended is not None and appended.of is not None:
-            bodies = self.histories.body
-            if len(bodies[appended.of]) > len(bodies[literal.of]) + 1:
-                return appended
-        return literal
+        if appended is None or appended.of is None:
+            return carried
+        return appended if len(bodies[appended.of]) > len(bodies[carried.of]) + 1 else carried
+
+    def _spliced(self, call: int) -> Link | None:
+        parent = self.parents[call]
+        if parent is None:
+            return None
+        return Link("extends", parent, parent, f"its prompt starts with the tokens of call {parent}", 0.95)
 
     def failed(self, call: int) -> bool:
         """The harness got no whole answer."""
@@ -81,8 +83,8 @@ class Linker:
     def _literal(self, call: int) -> Link | None:
         """The messages and the answer of an earlier call, then more."""
         best = max(
-            (k for k in range(call) if self.histories.continues(call, k)),
-            key=lambda k: (len(self.histories.body[k]), self.parents[call] == k, not self.failed(k), k),
+            self.histories.continued(call),
+            key=lambda k: (self.parents[call] == k, not self.failed(k), self._alike(call, k), k),
             default=None,
         )
         if best is None:
@@ -97,9 +99,9 @@ class Linker:
 
     def _again(self, call: int) -> Link | None:
         """The same request once more: a retry, unless a newer summary produced it."""
-        body = self.histories.body
-        same = [k for k in range(call) if body[k] == body[call] and self._alike(call, k)]
-        if not same or not body[call]:
+        length = len(self.histories.body[call])
+        same = [k for k in self.histories.ending_at(call, length) if self._alike(call, k)]
+        if not same or not length:
             return None
         last = same[-1]
         if not self.failed(last) and (restart := self._restarted(call)) is not None:
@@ -117,7 +119,7 @@ class Linker:
         if last is None or not self.failed(last):
             return None
         now, before = self.histories.body[call], self.histories.body[last]
-        if self.histories.appends(call, last) and self._adds_only_notes(call, last):
+        if last in self.histories.appended_to(call) and self._adds_only_notes(call, last):
             return Link("retry", last, last, f"call {last}, which failed, with a note added", 0.9)
         if len(now) == len(before) and self.histories.rewrites(call, last):
             return Link("retry", last, last, f"call {last}, which failed, in other words", 0.85)
@@ -171,7 +173,7 @@ class Linker:
         for at in reversed(range(len(body))):
             if self.histories.role(body[at]) != "assistant":
                 continue
-            gave = [k for k in range(call) if self.histories.answer[k] == body[at] and self._alike(call, k)]
+            gave = [k for k in self.histories.given.get(body[at], ()) if k < call and self._alike(call, k)]
             if gave:
                 return max(gave, key=lambda k: (self.histories.rewrites(call, k), not self.failed(k), k))
         return None
@@ -189,11 +191,7 @@ class Linker:
 
     def _appended(self, call: int) -> Link | None:
         """The request of an earlier call with something added, without its answer."""
-        best = max(
-            (k for k in range(call) if self.histories.appends(call, k)),
-            key=lambda k: (len(self.histories.body[k]), not self.failed(k), k),
-            default=None,
-        )
+        best = max(self.histories.appended_to(call), key=lambda k: (not self.failed(k), k), default=None)
         if best is None:
             return None
         now, before = self.histories.body[call], self.histories.body[best]
