@@ -1,7 +1,7 @@
 """Claude Code, Anthropic's terminal agent: a native binary that speaks Anthropic Messages.
 
-Its history is resent byte for byte only with the environment below (see docs/harnesses.md for what each one
-keeps still). The prompt goes in on stdin, so that its length and first characters don't matter.
+Its history is resent byte for byte only with the environment below (docs/harnesses.md says what each variable
+keeps still). The prompt goes in on stdin as a stream-json message: any length, and no first character is special.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ EXACT_PREFIX = {
     "CLAUDE_CODE_TOTAL_TOKENS_REMINDER": "0",
 }
 """What else would change or decorate already sent messages between two calls."""
-BARE = {"MAX_THINKING_TOKENS": "0"}
+BARE_SYSTEM = """You are a coding agent. Do the task with the tools, then reply with a short answer.
+Working directory: {workdir}"""
+"""In place of the program's own two lines, which hold today's date."""
 
 
 class ClaudeCode(NpmHarness):
-    """`claude -p`, permissions skipped, one JSON result on stdout."""
+    """`claude -p`, permissions skipped; the last row on stdout is its result."""
 
     name: ClassVar[str] = "claude-code"
     package: ClassVar[str] = "@anthropic-ai/claude-code"
@@ -45,7 +47,7 @@ class ClaudeCode(NpmHarness):
     abilities: ClassVar[Abilities] = Abilities(mcp=True, subagents=True, compaction=True)
     profiles: ClassVar[Mapping[str, str]] = {
         "default": "the program as published",
-        "bare": "--bare, no thinking: a 200-character system prompt and three tools",
+        "bare": "--bare, no thinking, a system prompt of two lines: three tools, the same prompt every day",
     }
     memory_mb: ClassVar[int] = 1024
 
@@ -58,20 +60,21 @@ class ClaudeCode(NpmHarness):
     def launch(self, context: LaunchContext, profile: str = "default") -> Launch:
         if profile not in self.profiles:
             raise UnknownName(f"profile of {self.name}", profile, self.profiles)
-        bare = profile == "bare"
         env = {
             **QUIET,
             **EXACT_PREFIX,
-            **(BARE if bare else {}),
             "ANTHROPIC_BASE_URL": context.base_url,
             "ANTHROPIC_API_KEY": context.api_key,
             "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(context.output_tokens),
         }
-        argv = [self.binary, "-p", "--dangerously-skip-permissions", "--output-format", "json"]
-        argv += ["--max-turns", str(context.max_turns), "--model", context.model, "--no-session-persistence"]
-        argv += ["--bare"] if bare else []
+        argv = [self.binary, "-p", "--dangerously-skip-permissions", "--no-session-persistence", "--verbose"]
+        argv += ["--input-format", "stream-json", "--output-format", "stream-json"]
+        argv += ["--max-turns", str(context.max_turns), "--model", context.model]
         argv += _mcp(context.mcp_servers)
-        return Launch(argv, env, stdin=context.prompt.encode())
+        if profile == "bare":
+            env["MAX_THINKING_TOKENS"] = "0"
+            argv += ["--bare", "--system-prompt", BARE_SYSTEM.format(workdir=context.workdir)]
+        return Launch(argv, env, stdin=_message(context.prompt))
 
     def read_end(self, result: ExecResult) -> HarnessEnd:
         end = last_json(result.stdout, lambda row: row.get("type") == "result")
@@ -85,6 +88,12 @@ class ClaudeCode(NpmHarness):
         if end.get("is_error") or result.exit_code != 0:
             return HarnessEnd("error", text, f"exit code {result.exit_code}, {end.get('subtype')}: {text[-2000:]}")
         return HarnessEnd("completed", text)
+
+
+def _message(prompt: str) -> bytes:
+    """The prompt as one input line; the empty last block keeps "/word" at its start from being run as a command."""
+    content = [{"type": "text", "text": prompt}, {"type": "text", "text": ""}]
+    return json.dumps({"type": "user", "message": {"role": "user", "content": content}}).encode() + b"\n"
 
 
 def _mcp(servers: Sequence[McpServer]) -> list[str]:

@@ -78,10 +78,14 @@ class NpmHarness(Harness):
             staging = Path(tempfile.mkdtemp(prefix=f"{self.version}.", dir=self.directory.parent))
             try:
                 self._install_into(staging, npm)
+                self.warm(staging)
                 staging.chmod(0o755)  # mkdtemp's 0700 would hide it from the sandbox's user
                 staging.rename(self.directory)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
+
+    def warm(self, folder: Path) -> None:
+        """Prepares a fresh install in `folder` before it is put in place; nothing by default."""
 
     def _install_into(self, folder: Path, npm: Path) -> None:
         for name in ("package.json", "package-lock.json"):

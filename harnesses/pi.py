@@ -8,18 +8,29 @@ of its own leaves them out.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from mixharness.errors import ConfigError, UnknownName
 from mixharness.harnesses.base import Abilities, HarnessEnd, Launch, LaunchContext
-from mixharness.harnesses.npm import NODE_TARGET, NpmHarness, pinned_version
+from mixharness.harnesses.npm import NODE_TARGET, NpmHarness, node, pinned_version
 from mixharness.harnesses.output import Row, crashed, json_rows, tail
-from mixharness.sandboxes.base import ExecResult
+from mixharness.sandboxes.base import SANDBOX_UID, ExecResult
 from mixharness.trees.call import Dialect
 
 ARGV_BYTES = 100_000
 """Longest prompt given as an argument; Linux allows 128 KiB for one."""
+DATELESS = b"""export default function (pi) {
+  pi.on("before_agent_start", (event) => ({ systemPrompt: event.systemPrompt.replace(/\\nCurrent date: .*/, "") }));
+}
+"""
+DATELESS_FILE = ".pi/dateless.js"
+NO_RETRY = {".pi/agent/settings.json": b'{"retry": {"enabled": false}}'}
+COMPILE_CACHE = "compile-cache"
 BARE_SYSTEM = "You are a coding agent. Do the task with the tools, then reply with a short answer."
 NO_EXTRAS = ("--no-extensions", "--no-skills", "--no-prompt-templates", "--no-themes", "--no-context-files")
 
@@ -34,7 +45,7 @@ class Pi(NpmHarness):
     abilities: ClassVar[Abilities] = Abilities(compaction=True)
     profiles: ClassVar[Mapping[str, str]] = {
         "default": "the program as published",
-        "bare": "--system-prompt of one line; the tools read, bash, edit, write as published",
+        "bare": "a system prompt of two lines without today's date; tools as published",
     }
     memory_mb: ClassVar[int] = 768
 
@@ -44,14 +55,26 @@ class Pi(NpmHarness):
         program = f"{self.target}/node_modules/{self.package}/dist/cli.js"
         argv = [NODE_TARGET, program, "--mode", "json", "--offline", "--no-session"]
         argv += ["--provider", "gym", "--model", context.model]
-        argv += [*NO_EXTRAS, "--system-prompt", BARE_SYSTEM] if profile == "bare" else []
+        home_files = {".pi/agent/models.json": json.dumps(_models(context), indent=1).encode()}
+        if profile == "bare":
+            argv += [*NO_EXTRAS, "--system-prompt", BARE_SYSTEM, "--extension", f"{context.home}/{DATELESS_FILE}"]
+            home_files[DATELESS_FILE] = DATELESS
         words, stdin = _prompt(context.prompt)
-        return Launch(
-            [*argv, "-p", *words],
-            {"PI_OFFLINE": "1", "PI_TELEMETRY": "0"},
-            stdin=stdin,
-            home_files={".pi/agent/models.json": json.dumps(_models(context), indent=1).encode()},
-        )
+        env = {"PI_OFFLINE": "1", "PI_TELEMETRY": "0", **_compile_cache(self.target)}
+        return Launch([*argv, "-p", *words], env, stdin, home_files)
+
+    def warm(self, folder: Path) -> None:
+        """Fills Node's compile cache with one run against a port where nobody listens."""
+        launch = self.launch(LaunchContext("warm up", "http://127.0.0.1:9", "none"))
+        argv = [node(), *(word.replace(self.target, str(folder)) for word in launch.argv[1:])]
+        with tempfile.TemporaryDirectory() as home:
+            for name, data in {**launch.home_files, **NO_RETRY}.items():
+                path = Path(home, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            env = {"PATH": os.environ.get("PATH", ""), "HOME": home, **launch.env, **_compile_cache(str(folder))}
+            subprocess.run(argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=60)
+        _share(folder / COMPILE_CACHE)
 
     def read_end(self, result: ExecResult) -> HarnessEnd:
         last = _last_answer(result.stdout)
@@ -63,6 +86,19 @@ class Pi(NpmHarness):
             overflow = "context" in error and ("length" in error or "window" in error)
             return HarnessEnd("context_overflow" if overflow else "error", text, f"{error}\n{tail(result)}")
         return HarnessEnd("completed", text)
+
+
+def _share(cache: Path) -> None:
+    """Node names a cache after the version and the user's id, readable by that user only: make it the sandbox's."""
+    for filled in cache.iterdir():
+        filled.rename(filled.with_name(f"{filled.name.rpartition('-')[0]}-{SANDBOX_UID}"))
+    for path in cache.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _compile_cache(root: str) -> dict[str, str]:
+    """Node's cache below the install; portable: what is stored is found again where the install is mounted."""
+    return {"NODE_COMPILE_CACHE": f"{root}/{COMPILE_CACHE}", "NODE_COMPILE_CACHE_PORTABLE": "1"}
 
 
 def _models(context: LaunchContext) -> dict[str, Any]:
