@@ -105,7 +105,9 @@ def _run(argv: list[str]) -> str:
         process.communicate()
         raise ToolError(f"killed after {TOOL_SECONDS} s") from None
     text = output.decode("utf-8", "replace")
-    return text if process.returncode == 0 else f"{text}\nexit code {process.returncode}".lstrip("\n")
+    if process.returncode:
+        text += "\n" * (text != "" and not text.endswith("\n")) + f"exit code {process.returncode}"
+    return text or "(no output)"
 
 
 def _files(root: str) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mixharness.errors import ConfigError, UnknownName
+from mixharness.errors import ConfigError, InfraError, UnknownName
 from mixharness.harnesses.base import Abilities, HarnessEnd, Launch, LaunchContext
 from mixharness.harnesses.npm import NODE_TARGET, NpmHarness, node, pinned_version
 from mixharness.harnesses.output import Row, crashed, json_rows, tail
@@ -73,7 +73,9 @@ class Pi(NpmHarness):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             env = {"PATH": os.environ.get("PATH", ""), "HOME": home, **launch.env, **_compile_cache(str(folder))}
-            subprocess.run(argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=60)
+            done = subprocess.run(argv, cwd=home, env=env, input="", capture_output=True, text=True, check=False)
+        if not (folder / COMPILE_CACHE).is_dir():
+            raise InfraError(f"{self.name} {self.version} does not run: exit {done.returncode}, {done.stderr[-2000:]}")
         _share(folder / COMPILE_CACHE)
 
     def read_end(self, result: ExecResult) -> HarnessEnd:
