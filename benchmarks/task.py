@@ -10,6 +10,11 @@ from typing import ClassVar, Literal
 
 Grading = Literal["automated", "llm_judge", "hybrid"]
 
+GRADER_DIR = "/grader"
+"""Where a grader finds its files."""
+PAYLOAD = "/payload/payload.json"
+"""Where it finds what the agent said; also in $MIXHARNESS_PAYLOAD."""
+
 
 @dataclass(frozen=True)
 class Grader:
@@ -17,14 +22,17 @@ class Grader:
 
     Attributes:
         files: relative path → bytes, shown read-only at /grader.
-        argv: what to run; its working directory is `cwd`; the last JSON object on stdout maps part → 0..1.
+        argv: what to run; the last JSON object on stdout maps part → 0..1, and it exits with 0.
         env: extra environment. `MIXHARNESS_PAYLOAD` always names a JSON {final_message, transcript, metadata}.
+        overlay: relative path → bytes, laid over the workspace's copy, each top-level name replaced whole.
+        cwd: its working directory; None: "/", so that nothing in the workspace can configure it.
     """
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 120.0
+    overlay: Mapping[str, bytes] = field(default_factory=dict)
     cwd: str | None = None
 
 
@@ -73,7 +81,9 @@ class Benchmark(ABC):
     name: ClassVar[str]
     """As in env ids: "Starter"."""
     floor: ClassVar[Mapping[str, float] | float] = 0.0
-    """What a do-nothing agent scores, per task or for all."""
+    """What a do-nothing agent scores, per task (0 for those not named) or for all."""
+    notes: ClassVar[tuple[str, ...]] = ()
+    """What a reader of its scores must know."""
 
     @property
     @abstractmethod
@@ -92,6 +102,10 @@ class Benchmark(ABC):
             UnknownName: no such task.
             TaskFormatError: a part is missing or malformed.
         """
+
+    def floor_of(self, task_id: str) -> float | None:
+        """What a do-nothing agent scores on one task; None where that was never measured."""
+        return self.floor.get(task_id, 0.0) if isinstance(self.floor, Mapping) else self.floor
 
 
 class LocatedBenchmark(Benchmark):

@@ -1,0 +1,206 @@
+"""ClawGym-Bench: task folders as in ClawGym/ClawGym-Agents, RL/data/clawgym_eval (Apache-2.0), read where they are.
+
+    task_NNNN/data_entry.json   {task_id, user_query, input_mount_dir, metadata{category, grading_type}}
+    task_NNNN/input_files/      the workspace
+    task_NNNN/reward/check.py   `check.py WORKSPACE` prints {check: 0..1}; the score is their unweighted mean
+
+The path may be the checkout, its RL/data, or the folder of tasks itself (so also clawgym_train). reward/ comes in
+only after the agent: where upstream has it, inside the workspace's copy, because checkers look at the workspace with
+it there; but what runs is a second, read-only copy, started in "/" in Python's isolated mode, so that nothing in the
+workspace configures it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import Any, ClassVar, cast, get_args
+
+from mixharness.benchmarks.task import GRADER_DIR, PAYLOAD, Grader, Grading, LocatedBenchmark, Task
+from mixharness.errors import ConfigError, TaskFormatError, UnknownName
+
+REWARD_TIMEOUT_S = 120.0
+"""Upstream's limit for a checker."""
+
+MEASURED_DIGEST = "98fe528a6836474dd50f80d0e56cb33b77c093c842f0a3e703370baed5ebeb03"
+"""The eval folder that `ClawGymBench.floor` was measured on (mean 0.0018)."""
+
+_BELOW = ("", "clawgym_eval", "data/clawgym_eval", "RL/data/clawgym_eval")
+_RUN = b'''"""Runs check.py where no program that it starts can reach this process, its output included."""
+import ctypes, runpy, sys
+
+PR_SET_DUMPABLE = 4
+ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+'''
+
+
+class ClawGymBench(LocatedBenchmark):
+    """The 200 tasks, or any other folder of tasks in their format."""
+
+    name = "ClawGymBench"
+    floor: ClassVar[Mapping[str, float]] = {
+        "task_0078": 1 / 12,
+        "task_0094": 1 / 9,
+        "task_0119": 1 / 14,
+        "task_0185": 1 / 10,
+    }
+    notes = (
+        "This copy's categories are empty.",
+        "It holds no rubrics: every task is graded by code alone, so its scores are not the paper's, "
+        "where 44 of the 200 tasks weigh 0.7 code + 0.3 rubric.",
+    )
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_tasks_folder(path))
+
+    @cached_property
+    def digest(self) -> str:
+        """Over every file of every task."""
+        total = hashlib.sha256()
+        for task_id in self.task_ids():
+            for path in _files(self.path / task_id):
+                data = path.read_bytes()
+                total.update(f"{path.relative_to(self.path).as_posix()}\0{len(data)}\0".encode() + data)
+        return total.hexdigest()
+
+    def task_ids(self) -> Sequence[str]:
+        return self._ids
+
+    @cached_property
+    def _ids(self) -> tuple[str, ...]:
+        return tuple(sorted(path.name for path in self.path.glob("task_*") if path.is_dir()))
+
+    def floor_of(self, task_id: str) -> float | None:
+        return super().floor_of(task_id) if self.digest == MEASURED_DIGEST else None
+
+    def load(self, task_id: str, seed: int | None = None) -> Task:
+        if task_id not in self._ids:
+            raise UnknownName(f"{self.name} task", task_id, self._ids)
+        folder = self.path / task_id
+        entry = _Entry(folder / "data_entry.json")
+        if entry.text("task_id") != task_id:
+            raise TaskFormatError(entry.path, "task_id", f"{entry.text('task_id')!r} in the folder of {task_id!r}")
+        workdir = entry.mount_dir()
+        return Task(
+            id=task_id,
+            prompts=(entry.text("user_query"),),
+            files=_contents(folder / "input_files"),
+            grader=_grader(folder / "reward", workdir),
+            category=entry.category(),
+            grading=entry.grading(),
+            workdir=workdir,
+        )
+
+
+class _Entry:
+    """data_entry.json, read field by field."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.fields = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise TaskFormatError(path, None, "missing") from None
+        except ValueError as error:
+            raise TaskFormatError(path, None, f"not JSON: {error}") from error
+        if not isinstance(self.fields, dict):
+            raise TaskFormatError(path, None, f"not a JSON object but {_kind(self.fields)}")
+
+    def text(self, field: str) -> str:
+        value = self._get(self.fields, field, field)
+        if not isinstance(value, str) or not value.strip():
+            raise TaskFormatError(self.path, field, f"must be a non-empty string; seen {value!r}")
+        return value
+
+    def mount_dir(self) -> str:
+        value = self.text("input_mount_dir")
+        if not PurePosixPath(value).is_absolute() or ".." in PurePosixPath(value).parts or value.strip("/") == "":
+            raise TaskFormatError(self.path, "input_mount_dir", f"must be an absolute path below /; seen {value!r}")
+        return value
+
+    def category(self) -> str:
+        value = self._metadata("category")
+        if not isinstance(value, str):
+            raise TaskFormatError(self.path, "metadata.category", f"must be a string; seen {value!r}")
+        return value
+
+    def grading(self) -> Grading:
+        value = self._metadata("grading_type")
+        if value not in get_args(Grading):
+            choices = ", ".join(get_args(Grading))
+            raise TaskFormatError(self.path, "metadata.grading_type", f"must be one of {choices}; seen {value!r}")
+        return cast(Grading, value)
+
+    def _metadata(self, field: str) -> Any:
+        metadata = self._get(self.fields, "metadata", "metadata")
+        if not isinstance(metadata, dict):
+            raise TaskFormatError(self.path, "metadata", f"must be an object; seen {metadata!r}")
+        return self._get(metadata, field, f"metadata.{field}")
+
+    def _get(self, fields: Mapping[str, Any], key: str, name: str) -> Any:
+        if key not in fields:
+            raise TaskFormatError(self.path, name, "missing")
+        return fields[key]
+
+
+def _tasks_folder(path: Path) -> Path:
+    """The folder of tasks at or below a path."""
+    for below in _BELOW:
+        if any((path / below).glob("task_*/")):
+            return path / below
+    raise ConfigError(
+        f"no task_* folder in {path} or its {', '.join(filter(None, _BELOW))}. "
+        "Fix: point to a checkout of ClawGym/ClawGym-Agents, its RL/data, or the folder of tasks"
+    )
+
+
+def _grader(reward: Path, workdir: str) -> Grader:
+    check = reward / "check.py"
+    try:
+        source = check.read_bytes()
+        _compile(source, check)
+    except FileNotFoundError:
+        raise TaskFormatError(check, None, "missing") from None
+    except (SyntaxError, ValueError) as error:
+        raise TaskFormatError(check, None, f"not a Python program: {error}") from error
+    return Grader(
+        argv=("python3", "-I", "-B", f"{GRADER_DIR}/run.py", f"{GRADER_DIR}/check.py", workdir),
+        files={"run.py": _RUN, "check.py": source},
+        env={"OPENCLAW_REWARD_PAYLOAD": PAYLOAD},
+        timeout_s=REWARD_TIMEOUT_S,
+        overlay={f"reward/{name}": data for name, data in _contents(reward).items()},
+    )
+
+
+_warnings_lock = Lock()
+
+
+def _compile(source: bytes, check: Path) -> None:
+    """Raises SyntaxError where Python would; its style warnings about upstream's code aren't ours to show."""
+    with _warnings_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compile(source, str(check), "exec", dont_inherit=True)
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """Relative path → bytes of every file below; none where there is no such folder (a task without input files)."""
+    files = _files(folder)
+    for path in files:
+        if path.is_symlink():
+            raise TaskFormatError(path, None, "is a symlink; a task's files must be regular files")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if "__pycache__" not in p.parts and (p.is_symlink() or p.is_file()))
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

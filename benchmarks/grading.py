@@ -1,0 +1,171 @@
+"""Grading: a task's grader, on a copy of the workspace, in a sandbox of its own that no agent has been in.
+
+    copy (links kept inside, devices skipped) → fresh sandbox, no network → grader reads it → verdict, strictly read
+
+The grader's files are at /grader and the payload at $MIXHARNESS_PAYLOAD, both read-only; the copy stands where the
+agent saw its workspace. A grader that fails (crash, hang, junk, no memory) makes the grade invalid; that is never a 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+
+from mixharness.benchmarks.task import GRADER_DIR, PAYLOAD, Benchmark, Grade, Grader, Task
+from mixharness.benchmarks.verdict import read_parts
+from mixharness.benchmarks.workspace import copy_workspace, overlay_files, write_files
+from mixharness.errors import ConfigError, GradingError, SandboxError
+from mixharness.sandboxes import get_provider
+from mixharness.sandboxes.base import ExecResult, Mount, SandboxLimits, SandboxProvider, SandboxSpec
+
+LIMITS = SandboxLimits(memory_mb=1024, pids=256, cpus=1.0, tmp_mb=256)
+OUTPUT_LIMIT = 1_000_000
+_IN_DIRECTORY = ("/bin/sh", "-c", 'cd -- "$0" && exec "$@"')
+
+Progress = Callable[[str, Grade], None]
+"""Called after each task with its id and grade."""
+
+
+async def grade(
+    task: Task,
+    workspace: Path,
+    *,
+    final_message: str = "",
+    transcript: Sequence[Mapping[str, object]] = (),
+    provider: SandboxProvider | None = None,
+) -> Grade:
+    """Grades a workspace, which is only read.
+
+    Args:
+        workspace: the directory that the agent worked in; nothing should write there any more.
+        final_message: the agent's last words.
+        transcript: rows of the conversation, for graders that look at it.
+        provider: makes the sandbox; by default bubblewrap (a start costs 20 ms), else docker.
+
+    Returns:
+        A Grade; `valid` is False when our side failed, with the reason and the end of the grader's output.
+
+    Raises:
+        ConfigError: no sandbox works here.
+    """
+    provider = provider or await asyncio.to_thread(default_provider)
+    try:
+        async with _scratch() as scratch:
+            copy = scratch / "workspace"
+            left_out = await asyncio.to_thread(copy_workspace, workspace, copy, task.workdir)
+            payload = _payload(task, final_message, transcript, left_out)
+            spec = await asyncio.to_thread(_prepare, scratch, task, payload)
+            async with await provider.create(spec) as sandbox:
+                argv = (*_IN_DIRECTORY, task.grader.cwd or "/", *task.grader.argv)
+                result = await sandbox.exec(argv, timeout_s=task.grader.timeout_s, output_limit=OUTPUT_LIMIT)
+        return read_grade(result, task.grader)
+    except (SandboxError, GradingError, OSError) as error:
+        return Grade(None, valid=False, reason=f"{type(error).__name__}: {error}")
+
+
+async def grade_all(
+    benchmark: Benchmark,
+    *,
+    provider: SandboxProvider | None = None,
+    parallel: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Grade]:
+    """Grades every task's untouched workspace: the floor that doing nothing scores.
+
+    Args:
+        parallel: gradings at once; by default as many as there are CPUs.
+    """
+    slots = asyncio.Semaphore(parallel or os.cpu_count() or 1)
+
+    async def one(task_id: str) -> tuple[str, Grade]:
+        async with slots, _scratch() as scratch:
+            task = await asyncio.to_thread(benchmark.load, task_id)
+            await asyncio.to_thread(write_files, scratch / "untouched", task.files)
+            graded = await grade(task, scratch / "untouched", provider=provider)
+        if progress is not None:
+            progress(task_id, graded)
+        return task_id, graded
+
+    return dict(await asyncio.gather(*map(one, benchmark.task_ids())))
+
+
+def read_grade(result: ExecResult, grader: Grader) -> Grade:
+    """The verdict of a grader that ended.
+
+    Raises:
+        GradingError: it did not end well, or printed no valid score.
+    """
+    if result.timed_out:
+        raise GradingError(f"the grader ran past its {grader.timeout_s:g} s{_tail(result)}")
+    if result.oom:
+        raise GradingError(f"the grader ran out of its {LIMITS.memory_mb} MB of memory{_tail(result)}")
+    if result.exit_code != 0:
+        raise GradingError(f"the grader exited with {result.exit_code}{_tail(result)}")
+    try:
+        parts = read_parts(result.stdout)
+    except GradingError as error:
+        raise GradingError(f"{error}{_tail(result)}") from error
+    return Grade(sum(parts.values()) / len(parts), parts)
+
+
+@cache
+def default_provider() -> SandboxProvider:
+    """Bubblewrap where it works, else docker.
+
+    Raises:
+        ConfigError: neither does; says how to fix each.
+    """
+    checks = []
+    for kind in ("bubblewrap", "docker"):
+        provider = get_provider(kind)
+        checks.append(provider.check())
+        if checks[-1].ok:
+            return provider
+    raise ConfigError("no sandbox to grade in: " + "; ".join(f"{c.name}: {c.detail}. Fix: {c.fix}" for c in checks))
+
+
+def _prepare(scratch: Path, task: Task, payload: Mapping[str, object]) -> SandboxSpec:
+    """Lays out grader and payload beside the copy."""
+    overlay_files(scratch / "workspace", task.grader.overlay)
+    write_files(scratch / "grader", task.grader.files)
+    folder, name = PAYLOAD.rsplit("/", 1)
+    write_files(scratch / "payload", {name: json.dumps(payload).encode()})
+    return SandboxSpec(
+        label=f"grade-{uuid.uuid4().hex[:12]}",
+        workspace=scratch / "workspace",
+        workdir=task.workdir,
+        mounts=(Mount(scratch / "grader", GRADER_DIR), Mount(scratch / "payload", folder)),
+        env={**task.grader.env, "MIXHARNESS_PAYLOAD": PAYLOAD, "PYTHONDONTWRITEBYTECODE": "1"},
+        limits=LIMITS,
+    )
+
+
+def _payload(
+    task: Task, final_message: str, transcript: Sequence[Mapping[str, object]], left_out: tuple[str, ...]
+) -> dict[str, object]:
+    metadata = {"task_id": task.id, "seed": task.seed, "category": task.category, "left_out": list(left_out)}
+    return {"final_message": final_message, "transcript": [dict(row) for row in transcript], "metadata": metadata}
+
+
+@asynccontextmanager
+async def _scratch() -> AsyncIterator[Path]:
+    """A directory that the sandbox's user can pass through; gone afterwards."""
+    scratch = Path(tempfile.mkdtemp(prefix="mixharness-grade-"))
+    try:
+        scratch.chmod(0o755)
+        yield scratch
+    finally:
+        await asyncio.to_thread(shutil.rmtree, scratch)
+
+
+def _tail(result: ExecResult, length: int = 1000) -> str:
+    text = f"{result.stdout.strip()}\n{result.stderr.strip()}".strip()[-length:]
+    return f"; its output ends: {text}" if text else "; it printed nothing"
