@@ -56,7 +56,8 @@ async def grade(
     Raises:
         ConfigError: no sandbox works here.
     """
-    provider = provider or await asyncio.to_thread(default_provider)
+    if provider is None:
+        provider = await asyncio.to_thread(default_provider)
     try:
         async with _scratch() as scratch:
             copy = scratch / "workspace"

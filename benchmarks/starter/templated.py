@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
@@ -133,18 +133,24 @@ def make_instance(task_id: str, seed: int | None, pool: Sequence[str] | None = N
     folders = rng.sample(task.folders, 3)
     src, dst, journal = (f"{folder}/{name}.txt" for folder, name in zip(folders, names, strict=False))
     note = " ".join(names[3 : 3 + rng.randint(2, 3)])
-    arg = _ARGUMENTS.get(skill.name, lambda rng, word: "")(rng, names[6])
+    arg = _argument(rng, skill, word=names[6])
     files = _files(rng, pool, skill, arg, (src, dst, journal), neighbour=f"{names[7]}.txt")
     job, record = rng.choice(task.jobs), rng.choice(task.records)
     prompt = (job + record).format(src=src, dst=dst, arg=arg, note=note, journal=journal)
     return Instance(skill, prompt, src if skill.lines else "", dst, journal, note, arg, files)
 
 
-_ARGUMENTS: Mapping[str, Callable[[random.Random, str], str]] = {
-    "collect": lambda rng, word: word,
-    "excerpt": lambda rng, word: str(rng.randint(2, 5)),
-    "version": lambda rng, word: _version(rng, major=(1, 9)),
-}
+def _argument(rng: random.Random, skill: Skill, word: str) -> str:
+    """What the job needs besides paths: a word to look for, a number of lines, a version."""
+    match skill.name:
+        case "collect":
+            return word
+        case "excerpt":
+            return str(rng.randint(2, 5))
+        case "version":
+            return _version(rng, major=(1, 9))
+        case _:
+            return ""
 
 
 def _version(rng: random.Random, major: tuple[int, int]) -> str:

@@ -110,7 +110,7 @@ def _read(root: Path, path: str) -> bytes:
 
 def _files(root: Path) -> set[str]:
     """Every path below root that is no directory, relative; by-products left out, links not followed."""
-    found = set()
+    found: set[str] = set()
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in BY_PRODUCTS]
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]

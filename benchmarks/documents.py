@@ -1,0 +1,150 @@
+"""What `mixharness tasks` and `mixharness grade` print, as JSON documents; each also as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from rich.table import Table
+
+from mixharness.benchmarks.task import Benchmark, Grade, Grading, Task
+
+
+class TaskRow(TypedDict):
+    """One task; `floor` is None where it was never measured."""
+
+    id: str
+    category: str
+    grading: Grading
+    prompt_chars: int
+    files: int
+    timeout_s: float
+    grader_timeout_s: float
+    split: str | None
+    tags: list[str]
+    oracle: bool
+    floor: float | None
+
+
+class TasksDocument(TypedDict):
+    """`mixharness tasks BENCH --json`."""
+
+    benchmark: str
+    digest: str
+    notes: list[str]
+    tasks: list[TaskRow]
+
+
+class GradeDocument(TypedDict):
+    """`mixharness grade BENCH TASK --json`."""
+
+    score: float | None
+    parts: dict[str, float]
+    valid: bool
+    reason: str
+
+
+class GradesDocument(TypedDict):
+    """`mixharness grade BENCH --all --json`; `mean` is over valid grades, None where there is none."""
+
+    benchmark: str
+    digest: str
+    notes: list[str]
+    results: dict[str, GradeDocument]
+    mean: float | None
+    valid: int
+    invalid: list[str]
+
+
+def tasks_document(benchmark: Benchmark) -> TasksDocument:
+    """Every task of a benchmark, in order; templated ones by their canonical instance.
+
+    Raises:
+        TaskFormatError: a part of some task is missing or malformed.
+    """
+    rows = [_row(benchmark.load(task_id), benchmark.floor_of(task_id)) for task_id in benchmark.task_ids()]
+    return {"benchmark": benchmark.name, "digest": benchmark.digest, "notes": list(benchmark.notes), "tasks": rows}
+
+
+def grade_document(grade: Grade) -> GradeDocument:
+    """One verdict."""
+    return {"score": grade.score, "parts": dict(grade.parts), "valid": grade.valid, "reason": grade.reason}
+
+
+def grades_document(benchmark: Benchmark, grades: Mapping[str, Grade]) -> GradesDocument:
+    """The verdicts over a benchmark's tasks, with their mean."""
+    scores = [grade.score for grade in grades.values() if grade.score is not None]
+    return {
+        "benchmark": benchmark.name,
+        "digest": benchmark.digest,
+        "notes": list(benchmark.notes),
+        "results": {task_id: grade_document(grade) for task_id, grade in grades.items()},
+        "mean": sum(scores) / len(scores) if scores else None,
+        "valid": len(scores),
+        "invalid": [task_id for task_id, grade in grades.items() if not grade.valid],
+    }
+
+
+def tasks_table(document: TasksDocument) -> Table:
+    """The tasks, for people."""
+    made = _table(f"{document['benchmark']}: {len(document['tasks'])} tasks, digest {document['digest'][:12]}")
+    for name in ("task", "category", "split", "kind", "grading"):
+        made.add_column(name)
+    for name in ("prompt chars", "files", "limit s", "floor"):
+        made.add_column(name, justify="right")
+    for row in document["tasks"]:
+        floor = "?" if row["floor"] is None else f"{row['floor']:.3f}"
+        words = (row["id"], row["category"] or "-", row["split"] or "-", " ".join(row["tags"]), row["grading"])
+        made.add_row(*words, str(row["prompt_chars"]), str(row["files"]), f"{row['timeout_s']:g}", floor)
+    return _noted(made, document["notes"])
+
+
+def grade_table(task_id: str, document: GradeDocument) -> Table:
+    """One verdict, part by part."""
+    made = _table(f"{task_id}: {_score(document)}")
+    made.add_column("part")
+    made.add_column("score", justify="right")
+    for name, value in document["parts"].items():
+        made.add_row(name, f"{value:.3f}")
+    return _noted(made, [document["reason"]] if document["reason"] else [])
+
+
+def grades_table(document: GradesDocument) -> Table:
+    """The verdicts over a benchmark that aren't plain zeros, and the mean."""
+    mean = "no valid grade" if document["mean"] is None else f"mean {document['mean']:.4f}"
+    made = _table(f"{document['benchmark']}: {mean} over {document['valid']}, {len(document['invalid'])} invalid")
+    for name in ("task", "score", "reason"):
+        made.add_column(name, overflow="fold")
+    for task_id, result in document["results"].items():
+        if result["score"] != 0:
+            made.add_row(task_id, _score(result), result["reason"])
+    return _noted(made, ["Tasks that are not listed scored 0.", *document["notes"]])
+
+
+def _row(task: Task, floor: float | None) -> TaskRow:
+    return {
+        "id": task.id,
+        "category": task.category,
+        "grading": task.grading,
+        "prompt_chars": sum(map(len, task.prompts)),
+        "files": len(task.files),
+        "timeout_s": task.timeout_s,
+        "grader_timeout_s": task.grader.timeout_s,
+        "split": task.split,
+        "tags": sorted(task.tags),
+        "oracle": task.oracle is not None,
+        "floor": floor,
+    }
+
+
+def _score(document: GradeDocument) -> str:
+    return "invalid" if document["score"] is None else f"{document['score']:.3f}"
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+
+
+def _noted(table: Table, notes: list[str]) -> Table:
+    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
+    return table
