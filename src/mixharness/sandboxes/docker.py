@@ -21,7 +21,6 @@ from mixharness.sandboxes.base import SANDBOX_HOME, SEED_DIR, Check, Mount, Sand
 from mixharness.sandboxes.cgroups import OomCounter
 from mixharness.sandboxes.control import Control
 from mixharness.sandboxes.daemon import FIX, DaemonMissing, connect
-from mixharness.sandboxes.harvest import INIT_CODE, INIT_PROGRAM
 from mixharness.sandboxes.image import current_image
 from mixharness.sandboxes.supervised import (
     BASE_ENV,
@@ -29,6 +28,7 @@ from mixharness.sandboxes.supervised import (
     SupervisedSandbox,
     check_spec,
     finish,
+    init_command,
     own_tree,
     sandbox_ids,
     tmpfs_mb,
@@ -156,7 +156,7 @@ def container_config(spec: SandboxSpec, tag: str, folder: Path, client: Any) -> 
     )
     config: dict[str, Any] = client.create_container_config(
         image=tag,
-        command=[INIT_PROGRAM, "-I", "-S", INIT_CODE, f"{CONTROL_DIR}/control"],
+        command=init_command(f"{CONTROL_DIR}/control", uid, gid),
         user=f"{uid}:{gid}",
         working_dir=spec.workdir,
         hostname="sandbox",

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from mixharness.errors import SandboxError
+from mixharness.sandboxes import seccomp
 
 HOST_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 FIX = (
@@ -52,8 +53,8 @@ MOUNT_POINTS = (
     "/workspace /seed /grader /home/agent /tmp /proc /dev /sys /run /run/mixharness /opt /var/tmp /usr/local/lib "
     "/root /root/.openclaw /root/.openclaw/workspace"
 ).split()
-INIT_PROGRAM = "/usr/bin/mixharness-init"
 INIT_CODE = "/usr/lib/mixharness/init.pyc"
+FILTER = "/usr/lib/mixharness/filter.bpf"
 PASSWD = (
     "root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000:agent:/home/agent:/bin/bash\n"
     "nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
@@ -121,11 +122,8 @@ def finish(root: Path, init: Path) -> None:
         path.chmod(0o755)
     code = root / INIT_CODE[1:]
     code.parent.mkdir(parents=True, exist_ok=True)
-    python = next((root / "usr/bin").glob("python3.[0-9]*"))
-    program = root / INIT_PROGRAM[1:]
-    shutil.copyfile(python, program)
     _compile(root, init, code)
-    program.chmod(0o111)
+    (root / FILTER[1:]).write_bytes(seccomp.program())
     _strip_setuid(root)
 
 

@@ -100,7 +100,7 @@ def _choose(method: Method) -> Literal["harvest", "dockerfile"]:
 def _stamp(method: str) -> str:
     recipe = hashlib.sha256(method.encode())
     here = Path(__file__).parent
-    for name in ("harvest.py", "init.py", "Dockerfile"):
+    for name in ("harvest.py", "init.py", "seccomp.py", "Dockerfile"):
         recipe.update((here / name).read_bytes())
     if method == "harvest":
         recipe.update(harvest.fingerprint().encode())

@@ -1,10 +1,11 @@
-"""PID 1 of every sandbox: starts programs and opens listening sockets on the host's orders, reaps, kills.
+"""PID 1 of every sandbox: confines itself, then starts programs and opens sockets on the host's orders, reaps, kills.
 
-It runs inside, as uid 1000 with no capabilities, from the image's own python (`-I -S`), so it imports only modules
-that cost nothing to load. Its binary has no read bit: the kernel then lets no other program of the same uid trace
-it or open its descriptors. It ends, and its pid namespace with it, when the host closes the control socket or dies.
+It runs inside, from the image's own python (`-I -S`), so it imports only modules that cost little to load. Every other
+process is its descendant and inherits the confinement: uid 1000, no capability, no new privileges, a system call
+filter. It is not dumpable: no program of the same uid can trace it, open its descriptors or change its limits. It
+ends, and its pid namespace with it, when the host closes the control socket or dies.
 
-    argv: fd:N | PATH of a SOCK_SEQPACKET unix socket
+    argv: fd:N | PATH of a SOCK_SEQPACKET unix socket, UID, GID, HOME, FILTER (a file of BPF instructions)
 
     host → init                                             init → host
     exec ID      + fds (request, stdin, stdout, stderr)     exit ID STATUS | fail ID REASON
@@ -17,11 +18,15 @@ STATUS is the exit code, or minus the signal that ended the program.
 
 import _signal
 import _socket
+import ctypes
 import os
 import select
 import sys
 
 BACKLOG = 128
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
+SECCOMP_MODE_FILTER, PR_CAP_AMBIENT_CLEAR_ALL = 2, 4
+INSTRUCTION_BYTES = 8
 
 
 class Init:
@@ -72,8 +77,7 @@ class Init:
 
     def start(self, ident, fds):
         request, *standard = fds
-        size = os.fstat(request).st_size
-        fields = os.pread(request, size, 0).split(b"\0")
+        fields = os.pread(request, os.fstat(request).st_size, 0).split(b"\0")
         count = int(fields[0])
         argv, env = fields[1 : count + 1], fields[count + 1 :]
         pid = os.fork()
@@ -117,26 +121,59 @@ def become(argv, env, standard):
         os.setsid()
         for number, fd in enumerate(standard):
             os.dup2(fd, number)
-        for number in (_signal.SIGPIPE, _signal.SIGCHLD, _signal.SIGINT):
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD):
             _signal.signal(number, _signal.SIG_DFL)
         os.execvpe(argv[0], argv, env)
     except OSError as error:
-        os.write(2, b"cannot start %s: %s\n" % (argv[0], str(error).encode()))
+        os.write(2, b"cannot start %s: %s\n" % (argv[0], error.strerror.encode()))
         os._exit(127 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 126)
     finally:
         os._exit(126)
 
 
+def confine(uid, gid, home, filter_path):
+    """Gives up for good everything a sandboxed program must not have; raises OSError if the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def prctl(*arguments):
+        if libc.prctl(*(ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:5])):
+            raise OSError(ctypes.get_errno(), "prctl" + repr(arguments))
+
+    if os.geteuid() == 0:
+        os.chown(home, uid, gid)
+        last = int(open("/proc/sys/kernel/cap_last_cap").read())
+        for capability in range(last + 1):
+            prctl(PR_CAPBSET_DROP, capability)
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    with open(filter_path, "rb") as file:
+        code = ctypes.create_string_buffer(file.read())
+    count = (len(code) - 1) // INSTRUCTION_BYTES
+    program = (ctypes.c_ulong * 2)(count, ctypes.addressof(code))  # struct sock_fprog on little-endian machines
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(program))
+    prctl(PR_SET_DUMPABLE, 0)
+
+
 def connect(address):
     if address.startswith("fd:"):
-        return _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(address[3:]))
-    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    control.connect(address)
+        control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(address[3:]))
+    else:
+        control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        control.connect(address)
+    os.set_inheritable(control.fileno(), False)
     return control
 
 
-if __name__ == "__main__":
-    init = Init(connect(sys.argv[1]))
-    os.set_inheritable(init.control.fileno(), False)
+def main(address, uid, gid, home, filter_path):
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # which PID 1 ignores; Python's own handler would end it
+    confine(int(uid), int(gid), home, filter_path)
+    init = Init(connect(address))
     init.say(b"hello")
     init.serve()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

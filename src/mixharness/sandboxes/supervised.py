@@ -16,7 +16,9 @@ from mixharness.errors import SandboxError
 from mixharness.sandboxes import execution, listener
 from mixharness.sandboxes.base import SANDBOX_HOME, SANDBOX_UID, SEED_DIR, ExecResult, SandboxSpec
 from mixharness.sandboxes.control import Control
+from mixharness.sandboxes.harvest import FILTER, INIT_CODE
 
+PYTHON = "/usr/bin/python3"
 T = TypeVar("T")
 START_S = 60.0
 BASE_ENV = {
@@ -115,6 +117,11 @@ async def finish(task: asyncio.Future[T]) -> T:
     return task.result()
 
 
+def init_command(address: str, uid: int, gid: int) -> list[str]:
+    """argv of PID 1."""
+    return [PYTHON, "-I", "-S", INIT_CODE, address, str(uid), str(gid), SANDBOX_HOME, FILTER]
+
+
 def check_spec(spec: SandboxSpec) -> None:
     """Refuses what no kind can show.
 
@@ -154,5 +161,3 @@ def tmpfs_mb(spec: SandboxSpec) -> int:
     """Size of HOME and of /tmp: their pages count as memory, so both together never take more than half of it."""
     return max(1, min(spec.limits.tmp_mb, spec.limits.memory_mb // 4))
 
-
-__all__ = ["BASE_ENV", "START_S", "SupervisedSandbox"]
