@@ -1,0 +1,59 @@
+"""One file per wire format. A dialect knows JSON shapes only: no session, no engine, no HTTP."""
+
+from __future__ import annotations
+
+from mixharness.errors import ConfigError
+from mixharness.proxy.dialects.anthropic import AnthropicDialect
+from mixharness.proxy.dialects.base import (
+    Answer,
+    CanonicalRequest,
+    Dialect,
+    Head,
+    Operation,
+)
+from mixharness.proxy.dialects.chat import ChatDialect
+
+DIALECTS: tuple[Dialect, ...] = (AnthropicDialect(), ChatDialect())
+_PLANNED = {"/responses": "responses", "GenerateContent": "gemini", "generateContent": "gemini"}
+
+
+class UnsupportedDialect(ConfigError):
+    """A model call in a protocol that the proxy does not speak."""
+
+
+def route(path: str) -> tuple[Dialect, Operation] | None:
+    """The dialect and operation of a POST to this path below a session's URL ("/v1" and a query may be there)."""
+    plain = path.partition("?")[0].removeprefix("/v1")
+    for dialect in DIALECTS:
+        operation = dialect.operation(plain)
+        if operation:
+            return dialect, operation
+    return None
+
+
+def dialect_for(path: str) -> Dialect:
+    """The dialect of a path.
+
+    Raises:
+        UnsupportedDialect: no dialect here speaks it.
+    """
+    found = route(path)
+    if found:
+        return found[0]
+    planned = next((name for end, name in _PLANNED.items() if path.partition("?")[0].endswith(end)), None)
+    spoken = ", ".join(dialect.name for dialect in DIALECTS)
+    what = f"dialect {planned} is not supported yet" if planned else "no dialect"
+    raise UnsupportedDialect(f"{path}: {what}; supported: {spoken}")
+
+
+__all__ = [
+    "DIALECTS",
+    "Answer",
+    "CanonicalRequest",
+    "Dialect",
+    "Head",
+    "Operation",
+    "UnsupportedDialect",
+    "dialect_for",
+    "route",
+]

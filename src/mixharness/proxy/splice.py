@@ -1,0 +1,164 @@
+"""Prompt ids before sampling: extend what was sampled, or render in full and say why.
+
+A history is a chain of digests, one link a message, so one pass over a request finds the longest recorded
+answer it continues; nothing earlier is rendered or tokenised again. Messages are compared in parsed form:
+
+- ids of tool calls, names on tool messages and cache markers never matter;
+- an assistant's text is compared without surrounding white space, its arguments as values;
+- reasoning may be left out by the client; other reasoning than the sampled one is another history.
+
+Reasons to render in full ("fork"): "new", "tools_changed", "history_rewritten", "bridge_refused".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from mixharness.engines.base import TokenIds
+from mixharness.engines.codec import ChatCodec
+from mixharness.proxy.wire import dumps, scrub, utf8
+from mixharness.trees.call import Message, ModelCall, ToolSpec
+
+Key = bytes
+_ROOT = b"\0" * 16
+_TAGS = {"system": b"s", "user": b"u", "tool": b"t", "assistant": b"a"}
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """The ids to sample from.
+
+    Attributes:
+        ids: int32 [p].
+        extends, fork: as in ModelCall; exactly one is None.
+        tools: digest of the tools.
+        chain, opening: digests of the whole history and of its start up to the first message after the system's.
+        notes: what the client changed in the answer it sent back.
+    """
+
+    ids: TokenIds
+    extends: int | None
+    fork: str | None
+    tools: Key
+    chain: Key
+    opening: Key
+    notes: tuple[str, ...] = ()
+
+
+class Splicer:
+    """The histories of one session. Not tied to HTTP or sampling."""
+
+    def __init__(self, codec: ChatCodec) -> None:
+        self._codec = codec
+        self._calls: dict[int, ModelCall] = {}
+        self._answers: dict[Key, dict[Key, int]] = {}
+        """History with its answer → tools → the call that sampled the answer."""
+        self._reasoning: dict[Key, str] = {}
+        """History with an answer, reasoning left out → the latest reasoning sampled there."""
+        self._prompts: dict[Key, dict[Key, Prompt]] = {}
+        """History of a request → tools → its prompt: a repeated request gets the same ids."""
+        self._started: set[Key] = set()
+        """Histories that a request began with, its opening user message included."""
+        self._last: Prompt | None = None
+
+    def locate(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Prompt:
+        """The prompt of a request. Records nothing."""
+        toolset = blake2b(dumps(tools), digest_size=16).digest()
+        links = self._links(messages)
+        known = self._prompts.get(links[-1], {}).get(toolset) or self._last
+        if known is not None and known.chain == links[-1] and known.tools == toolset:
+            return known
+        self._last = self._build(messages, tools, toolset, links)
+        return self._last
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        """A request was accepted: from now on its repetition reuses the ids."""
+        self._prompts.setdefault(prompt.chain, {}).setdefault(prompt.tools, prompt)
+        self._started.add(prompt.opening)
+
+    def add_answer(self, prompt: Prompt, call: ModelCall) -> None:
+        """An answer was sampled: from now on a history that goes on after it extends its tokens.
+
+        Of several equal answers the latest counts; one that was not delivered counts only if it is alone.
+        """
+        assert call.answer is not None
+        bare = _link(prompt.chain, call.answer)
+        reasoning = call.answer.get("reasoning_content", "").strip()
+        owners = self._answers.setdefault(_fold(bare, reasoning), {})
+        if call.status == "answered" or prompt.tools not in owners:
+            self._reasoning[bare] = reasoning
+            owners[prompt.tools] = call.index
+            self._calls[call.index] = call
+
+    def _links(self, messages: Sequence[Message]) -> tuple[Key, ...]:
+        key, links = _ROOT, []
+        for message in messages:
+            key = _link(key, message)
+            if message["role"] == "assistant":
+                sent = message.get("reasoning_content", "").strip()
+                key = _fold(key, sent or self._reasoning.get(key, ""))
+            links.append(key)
+        return tuple(links)
+
+    def _build(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], toolset: Key, links: tuple[Key, ...]
+    ) -> Prompt:
+        end = next((n for n in range(len(links), 0, -1) if links[n - 1] in self._answers), 0)
+        new, chain, opening = messages[end:], links[-1], _opening(messages, links)
+        fork = "history_rewritten" if opening in self._started else "new"
+        if end and all(message["role"] != "assistant" for message in new):
+            base = self._answers[links[end - 1]].get(toolset)
+            ids = None if base is None or not new else self._bridge(self._calls[base], new, tools)
+            if ids is not None:
+                notes = _changes(messages[end - 1], self._calls[base].answer)  # type: ignore[index]
+                return Prompt(ids, base, None, toolset, chain, opening, notes)
+            fork = "tools_changed" if base is None else "bridge_refused"
+        elif set(self._prompts.get(chain, ())) - {toolset}:
+            fork = "tools_changed"
+        return Prompt(self._codec.render(messages, tools), None, fork, toolset, chain, opening)
+
+    def _bridge(self, call: ModelCall, new: Sequence[Message], tools: Sequence[ToolSpec]) -> TokenIds | None:
+        return self._codec.bridge(call.prompt_ids, call.completion_ids, new, tools)
+
+
+def _opening(messages: Sequence[Message], links: Sequence[Key]) -> Key:
+    """The link of the first message that is no system message."""
+    first = next((n for n, message in enumerate(messages) if message["role"] != "system"), len(links) - 1)
+    return links[first]
+
+
+def _fold(key: Key, reasoning: str) -> Key:
+    return blake2b(b"r" + utf8(reasoning), key=key, digest_size=16).digest() if reasoning else key
+
+
+def _link(key: Key, message: Message) -> Key:
+    """The digest of a history with one more message."""
+    content, calls = message["content"], message.get("tool_calls")
+    if message["role"] == "assistant":
+        content = content.strip()
+    data = _TAGS[message["role"]] + utf8(content)
+    if calls:
+        data += b"\0" + dumps([_comparable(call) for call in calls], sort=True)
+    return blake2b(data, key=key, digest_size=16).digest()
+
+
+def _comparable(call: Mapping[str, object]) -> object:
+    function = call["function"]
+    assert isinstance(function, Mapping)
+    return [function["name"], scrub(function["arguments"])]
+
+
+def _changes(sent: Message, sampled: Message | None) -> tuple[str, ...]:
+    """How an answer that came back differs from what was sampled, in ways that don't count."""
+    assert sampled is not None
+    notes = []
+    if sent["content"] != sampled["content"]:
+        notes.append("answer came back with other white space")
+    if sampled.get("reasoning_content") and not sent.get("reasoning_content"):
+        notes.append("answer came back without its reasoning")
+    pairs = zip(sent.get("tool_calls", ()), sampled.get("tool_calls", ()), strict=True)
+    if any(one["id"] != other["id"] for one, other in pairs):
+        notes.append("answer came back with other tool-call ids")
+    return tuple(notes)
