@@ -31,10 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, 2)
     with reserved_stdout(args.json) as out:
         try:
+            args.out = out
             report: Report = module.run(args)
-            if args.json:
+            if args.json and report.document is not None:
                 write_json(report.document, out)
-            else:
+            elif not args.json:
                 show(report.view)
             return report.exit_code
         except KeyboardInterrupt:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import TextIO
 
 import orjson
 from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -19,17 +21,17 @@ class Report:
     """A finished command.
 
     Attributes:
-        document: what `--json` prints.
+        document: what `--json` prints; None when the command has printed its one document itself.
         view: what people see instead.
     """
 
-    document: Mapping[str, object]
+    document: Mapping[str, object] | None
     view: RenderableType = ""
     exit_code: int = 0
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A plain table; None shows as nothing, a float with three digits."""
+    """A plain table; None shows as nothing, a float with three digits, text as it is (no markup)."""
     made = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column, overflow="fold")
@@ -38,17 +40,28 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
     return made
 
 
-def _cell(value: object) -> str:
+def _cell(value: object) -> Text:
+    if isinstance(value, Text):
+        return value
     if value is None:
-        return ""
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+        return Text()
+    return Text(f"{value:.3f}" if isinstance(value, float) else str(value))
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr for long work; the function it yields moves it one step."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda: bar.advance(task)
 
 
 def show(view: RenderableType) -> None:
     """Prints a view for people on stdout."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, 160)
+        console.width = max(console.width, 200)
     console.print(view)
 
 
