@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from mixharness.errors import UnknownName
 from mixharness.harnesses.base import Abilities, Harness, HarnessEnd, Launch, LaunchContext
-from mixharness.harnesses.output import crashed, last_json, tail
+from mixharness.harnesses.output import crashed, last_json
 from mixharness.sandboxes.base import Check, ExecResult, Mount
 from mixharness.trees.call import Dialect
 
@@ -57,5 +57,4 @@ class AgentLoop(Harness):
         status = STATUSES.get(str(end.get("status"))) if end else None
         if end is None or status is None:
             return crashed(result)
-        detail = f"{end.get('error')}\n{tail(result)}" if status == "error" else str(end.get("error") or "")
-        return HarnessEnd(status, str(end.get("message") or ""), detail)
+        return HarnessEnd(status, str(end.get("message") or ""), str(end.get("error") or ""))

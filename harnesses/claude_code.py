@@ -86,7 +86,8 @@ class ClaudeCode(NpmHarness):
         if "Prompt is too long" in text and end.get("is_error"):
             return HarnessEnd("context_overflow", text)
         if end.get("is_error") or result.exit_code != 0:
-            return HarnessEnd("error", text, f"exit code {result.exit_code}, {end.get('subtype')}: {text[-2000:]}")
+            why = text or "; ".join(map(str, end.get("errors") or ())) or end.get("subtype")
+            return HarnessEnd("error", text, f"exit code {result.exit_code}: {why}")
         return HarnessEnd("completed", text)
 
 

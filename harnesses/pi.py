@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from mixharness.errors import ConfigError, InfraError, UnknownName
 from mixharness.harnesses.base import Abilities, HarnessEnd, Launch, LaunchContext
 from mixharness.harnesses.npm import NODE_TARGET, NpmHarness, node, pinned_version
-from mixharness.harnesses.output import Row, crashed, json_rows, tail
+from mixharness.harnesses.output import Row, crashed, json_rows
 from mixharness.sandboxes.base import SANDBOX_UID, ExecResult
 from mixharness.trees.call import Dialect
 
@@ -86,7 +86,7 @@ class Pi(NpmHarness):
         error = str(last.get("errorMessage") or "")
         if last.get("stopReason") in ("error", "aborted"):
             overflow = "context" in error and ("length" in error or "window" in error)
-            return HarnessEnd("context_overflow" if overflow else "error", text, f"{error}\n{tail(result)}")
+            return HarnessEnd("context_overflow" if overflow else "error", text, error or str(last["stopReason"]))
         return HarnessEnd("completed", text)
 
 
