@@ -109,7 +109,8 @@ class Linker:
         if self.failed(last):
             return Link("retry", last, last, f"the same messages as call {last}, which failed", 0.98)
         used = any(link.of == last and link.kind == "extends" for link in self.links)
-        overlap = self.calls[call].started < self.calls[last].finished
+        before = self.calls[last]
+        overlap = before.status == "pending" or self.calls[call].started < before.finished
         why = "while it ran" if overlap else "although its answer was used" if used else "its answer was never used"
         return Link("retry", last, last, f"the same messages as call {last}, {why}", 0.6 if overlap or used else 0.85)
 

@@ -1,0 +1,85 @@
+"""What the main agent said and did, as the transcript rows that PinchBench graders read.
+
+A row is {"type": "message", "message": {"role": "user" | "assistant" | "toolResult", "content": [parts]}}; a part is
+{"type": "text", "text"} or {"type": "toolCall", "id", "name", "arguments", "params"} (the last two are equal: graders
+read either). An assistant message carries `usage` in tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from mixharness.trees.call import Message, ModelCall
+from mixharness.trees.history import SYSTEM_ROLES, Histories, text_of
+from mixharness.trees.select import segments
+from mixharness.trees.tree import CallTree
+
+Row = dict[str, Any]
+
+
+def transcript_rows(tree: CallTree, tool_names: Mapping[str, str] | None = None) -> list[Row]:
+    """The main line: what came in between its answers, and the answers, in order.
+
+    Every main answer that counts (see `select.segments`) is there once; retries and dead leaves are not. System
+    messages are left out, and so are assistant messages that the harness wrote itself.
+
+    Args:
+        tool_names: the harness's tool names → the names that graders know.
+    """
+    names, histories = tool_names or {}, Histories(tree.calls)
+    rows: list[Row] = []
+    known: Counter[int] = Counter()
+    for index in main_line(tree):
+        call, body = tree.calls[index], histories.body[index]
+        fresh = list(_beyond(body, known))
+        rows += _incoming([histories.messages[number] for number in fresh], call, names)
+        rows.append(_answer(call, names))
+        answer = histories.answer[index]
+        known = Counter([*body, *([] if answer is None else [answer])])
+    return rows
+
+
+def main_line(tree: CallTree) -> tuple[int, ...]:
+    """The answered main calls of the longest branch of every segment, in order of arrival."""
+    kept = (call for segment in segments(tree) if segment.role == "main" for call in segment.kept)
+    return tuple(sorted(call for call in kept if tree.calls[call].answer is not None))
+
+
+def _beyond(body: Iterable[int], known: Counter[int]) -> Iterator[int]:
+    """The messages of `body` that were not there before, counting repetitions."""
+    left = Counter(known)
+    for number in body:
+        if left[number]:
+            left[number] -= 1
+        else:
+            yield number
+
+
+def _incoming(messages: Iterable[Message], call: ModelCall, names: Mapping[str, str]) -> Iterator[Row]:
+    called = {c.get("id"): c["function"]["name"] for m in call.messages for c in m.get("tool_calls") or ()}
+    for message in messages:
+        content = [{"type": "text", "text": text_of(message.get("content"))}]
+        if message["role"] == "tool":
+            given = message.get("tool_call_id")
+            name = called.get(given, "")
+            yield _row("toolResult", content, toolCallId=given, toolName=names.get(name, name))
+        elif message["role"] != "assistant" and message["role"] not in SYSTEM_ROLES:
+            yield _row("user", content)
+
+
+def _answer(call: ModelCall, names: Mapping[str, str]) -> Row:
+    answer = call.answer or {}
+    text = text_of(answer.get("content"))
+    content: list[Row] = [{"type": "text", "text": text}] if text else []
+    for asked in answer.get("tool_calls") or ():
+        name, arguments = asked["function"]["name"], asked["function"].get("arguments") or {}
+        part = {"type": "toolCall", "id": asked.get("id"), "name": names.get(name, name)}
+        content.append(part | {"arguments": arguments, "params": arguments})
+    usage = {"input": len(call.prompt_ids), "output": call.sampled, "totalTokens": len(call.prompt_ids) + call.sampled}
+    return _row("assistant", content, usage=usage)
+
+
+def _row(role: str, content: list[Row], **more: object) -> Row:
+    return {"type": "message", "message": {"role": role, "content": content, **more}}
