@@ -6,16 +6,25 @@ Imports only plain data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mixharness.errors import ConfigError, UnknownName
 from mixharness.sandboxes.base import Check, SandboxProvider
+from mixharness.sandboxes.bubblewrap import BubblewrapProvider
 from mixharness.sandboxes.docker import DockerProvider
+from mixharness.sandboxes.process import ProcessProvider
 
-_AUTO = (DockerProvider,)
+_KINDS: dict[str, Callable[[], SandboxProvider]] = {
+    "docker": DockerProvider,
+    "bubblewrap": BubblewrapProvider,
+    "process": ProcessProvider,
+}
+_AUTO = ("docker", "bubblewrap")
 
 
 def provider_names() -> tuple[str, ...]:
     """Every name `get_provider` takes, besides "auto"."""
-    return ("docker",)
+    return tuple(_KINDS)
 
 
 def get_provider(name: str = "auto") -> SandboxProvider:
@@ -25,13 +34,13 @@ def get_provider(name: str = "auto") -> SandboxProvider:
         UnknownName: no such kind.
         ConfigError: none works here; says how to fix each.
     """
-    if name == "docker":
-        return DockerProvider()
+    if name in _KINDS:
+        return _KINDS[name]()
     if name != "auto":
         raise UnknownName("sandbox", name, ("auto", *provider_names()))
     checks: list[Check] = []
-    for make in _AUTO:
-        provider = make()
+    for kind in _AUTO:
+        provider = _KINDS[kind]()
         check = provider.check()
         if check.ok:
             return provider

@@ -80,7 +80,7 @@ class Sandbox(Protocol):
 
     @property
     def kind(self) -> str:
-        """"docker", "bubblewrap" or "process"."""
+        """ "docker", "bubblewrap" or "process"."""
         ...
 
     async def listen(self, port: int) -> socket.socket:

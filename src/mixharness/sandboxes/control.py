@@ -12,13 +12,13 @@ import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mixharness.errors import SandboxError
 
 MESSAGE_BYTES = 4096
 REPLY_S = 20.0
 _CREDENTIALS = struct.Struct("3i")
-_NO_SUCH_PID = 0
 
 
 class Control:
@@ -115,11 +115,16 @@ class Control:
         self._closed = True
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
-        for future in (*self._waiting.values(), self._hello):
-            if not future.done():
-                future.set_exception(SandboxError(reason))
-                future.exception()  # marks it retrieved: nobody may be waiting
+        for future in self._waiting.values():
+            _fail(future, reason)
+        _fail(self._hello, reason)
         self._waiting.clear()
+
+
+def _fail(future: asyncio.Future[Any], reason: str) -> None:
+    if not future.done():
+        future.set_exception(SandboxError(reason))
+        future.exception()  # marks it retrieved: nobody may be waiting
 
 
 class Reply:
@@ -137,7 +142,7 @@ def encode_request(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """
     fields = [str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
     if not argv or any("\0" in field for field in fields) or any("=" in name or not name for name in env):
-        raise ValueError(f"argv must not be empty; no NUL in arguments or environment, no '=' in names: {list(argv)[:4]}")
+        raise ValueError(f"argv must not be empty, hold NUL, nor a variable's name '=': {list(argv)[:4]}")
     fd = os.memfd_create("request", os.MFD_CLOEXEC)
     with open(fd, "wb", closefd=False) as file:
         file.write("\0".join(fields).encode(errors="surrogateescape"))

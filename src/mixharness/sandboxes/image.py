@@ -91,8 +91,8 @@ def _choose(method: Method) -> Literal["harvest", "dockerfile"]:
         connect().ping()
     except DaemonMissing as error:
         raise SandboxError(
-            f"no sandbox image: this machine lacks {', '.join(missing)} to copy, and no Docker daemon answers ({error}). "
-            f"Fix: {harvest.FIX}"
+            f"no sandbox image: this machine lacks {', '.join(missing)} to copy, "
+            f"and no Docker daemon answers ({error}). Fix: {harvest.FIX}"
         ) from error
     return "dockerfile"
 

@@ -5,7 +5,8 @@ process is its descendant and inherits the confinement: uid 1000, no capability,
 filter. It is not dumpable: no program of the same uid can trace it, open its descriptors or change its limits. It
 ends, and its pid namespace with it, when the host closes the control socket or dies.
 
-    argv: fd:N | PATH of a SOCK_SEQPACKET unix socket, UID, GID, HOME, FILTER (a file of BPF instructions)
+    argv: fd:N | PATH of a SOCK_SEQPACKET unix socket, UID, GID, HOME, WORKDIR,
+          FILTER (a file of BPF instructions)
 
     host → init                                             init → host
     exec ID      + fds (request, stdin, stdout, stderr)     exit ID STATUS | fail ID REASON
@@ -16,7 +17,9 @@ Fields are separated by NUL. A request is a file: argc, argv…, then the enviro
 STATUS is the exit code, or minus the signal that ended the program.
 """
 
-import _signal
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
 import _socket
 import ctypes
 import os
@@ -26,17 +29,18 @@ import sys
 BACKLOG = 128
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 SECCOMP_MODE_FILTER, PR_CAP_AMBIENT_CLEAR_ALL = 2, 4
+CAPABILITY_VERSION_3 = 0x20080522
 INSTRUCTION_BYTES = 8
 
 
 class Init:
     """The state of the loop: the control socket and which pid answers which request."""
 
-    def __init__(self, control):
+    def __init__(self, control: _socket.socket) -> None:
         self.control = control
-        self.running = {}
+        self.running: dict[int, bytes] = {}
 
-    def serve(self):
+    def serve(self) -> None:
         wake_in, wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         _signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
         _signal.signal(_signal.SIGCHLD, lambda *_: None)
@@ -51,7 +55,7 @@ class Init:
                 elif not self.obey():
                     return
 
-    def obey(self):
+    def obey(self) -> bool:
         message, ancillary, _, _ = self.control.recvmsg(4096, 4096, _socket.MSG_CMSG_CLOEXEC)
         if not message:
             return False
@@ -71,11 +75,11 @@ class Init:
                 os.close(fd)
         return True
 
-    def say(self, *fields, fd=None):
+    def say(self, *fields: bytes, fd: int | None = None) -> None:
         rights = [] if fd is None else [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))]
         self.control.sendmsg([b"\0".join(fields)], rights)
 
-    def start(self, ident, fds):
+    def start(self, ident: bytes, fds: list[int]) -> None:
         request, *standard = fds
         fields = os.pread(request, os.fstat(request).st_size, 0).split(b"\0")
         count = int(fields[0])
@@ -85,7 +89,7 @@ class Init:
             become(argv, dict(pair.split(b"=", 1) for pair in env), standard)
         self.running[pid] = ident
 
-    def reap(self):
+    def reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -97,14 +101,14 @@ class Init:
             if ident is not None:
                 self.say(b"exit", ident, b"%d" % os.waitstatus_to_exitcode(status))
 
-    def kill(self, ident):
+    def kill(self, ident: bytes) -> None:
         try:
             os.kill(-1, _signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        except ProcessLookupError:  # nothing runs
+            self.reap()
         self.say(b"done", ident)
 
-    def listen(self, ident, port):
+    def listen(self, ident: bytes, port: int) -> None:
         listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         try:
             listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -115,7 +119,7 @@ class Init:
             listener.close()
 
 
-def become(argv, env, standard):
+def become(argv: list[bytes], env: dict[bytes, bytes], standard: list[int]) -> None:
     """Turns this fork into the program; never returns."""
     try:
         os.setsid()
@@ -125,29 +129,33 @@ def become(argv, env, standard):
             _signal.signal(number, _signal.SIG_DFL)
         os.execvpe(argv[0], argv, env)
     except OSError as error:
-        os.write(2, b"cannot start %s: %s\n" % (argv[0], error.strerror.encode()))
+        os.write(2, b"cannot start %s: %s\n" % (argv[0], os.strerror(error.errno or 0).encode()))
         os._exit(127 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 126)
     finally:
         os._exit(126)
 
 
-def confine(uid, gid, home, filter_path):
+def confine(uid: int, gid: int, home: str, filter_path: str) -> None:
     """Gives up for good everything a sandboxed program must not have; raises OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def prctl(*arguments):
+    def prctl(*arguments: int) -> None:
         if libc.prctl(*(ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:5])):
             raise OSError(ctypes.get_errno(), "prctl" + repr(arguments))
 
     if os.geteuid() == 0:
         os.chown(home, uid, gid)
-        last = int(open("/proc/sys/kernel/cap_last_cap").read())
+        with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
+            last = int(file.read())
         for capability in range(last + 1):
             prctl(PR_CAPBSET_DROP, capability)
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    if libc.capset(header, (ctypes.c_uint32 * 6)()):
+        raise OSError(ctypes.get_errno(), "capset")
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     with open(filter_path, "rb") as file:
         code = ctypes.create_string_buffer(file.read())
@@ -157,7 +165,7 @@ def confine(uid, gid, home, filter_path):
     prctl(PR_SET_DUMPABLE, 0)
 
 
-def connect(address):
+def connect(address: str) -> _socket.socket:
     if address.startswith("fd:"):
         control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(address[3:]))
     else:
@@ -167,9 +175,10 @@ def connect(address):
     return control
 
 
-def main(address, uid, gid, home, filter_path):
+def main(address: str, uid: str, gid: str, home: str, workdir: str, filter_path: str) -> None:
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # which PID 1 ignores; Python's own handler would end it
     confine(int(uid), int(gid), home, filter_path)
+    os.chdir(workdir)
     init = Init(connect(address))
     init.say(b"hello")
     init.serve()

@@ -1,7 +1,7 @@
 """The system call filter of every sandbox, as BPF instructions (seccomp(2), linux/bpf_common.h, linux/filter.h).
 
 Refused: what makes namespaces, mounts or kernel objects, loads code into the kernel, reaches other processes' limits,
-opens files by handle, sets clocks; every socket family but unix, internet and netlink – vsock reaches a virtual
+opens files by handle, sets clocks; every socket family but unix, internet and netlink, for vsock reaches a virtual
 machine's host from any network namespace. Docker's own default filter stays in force below this one.
 """
 
@@ -57,7 +57,7 @@ def program(machine: str = platform.machine()) -> bytes:
         raise ValueError(f"no system call filter for {machine!r}; known: {', '.join(ARCHITECTURES)}")
     arch, column = ARCHITECTURES[machine]
     number = {name: numbers[column] for name, numbers in SYSCALLS.items()}
-    refused = [numbers[column] for numbers in REFUSED.values() if numbers[column] is not None]
+    refused = [value for numbers in REFUSED.values() if (value := numbers[column]) is not None]
     deny = _return(ERRNO | errno.EPERM)
     code = [_load(ARCH), _jump(EQUAL, arch, 1, 0), _return(KILL), _load(NUMBER)]
     code += [_jump(AT_LEAST, X32, 0, 1), _return(ERRNO | errno.ENOSYS)]

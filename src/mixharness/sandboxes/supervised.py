@@ -18,6 +18,7 @@ from mixharness.sandboxes.base import SANDBOX_HOME, SANDBOX_UID, SEED_DIR, ExecR
 from mixharness.sandboxes.control import Control
 from mixharness.sandboxes.harvest import FILTER, INIT_CODE
 
+SHM_MB = 64
 PYTHON = "/usr/bin/python3"
 T = TypeVar("T")
 START_S = 60.0
@@ -117,9 +118,9 @@ async def finish(task: asyncio.Future[T]) -> T:
     return task.result()
 
 
-def init_command(address: str, uid: int, gid: int) -> list[str]:
+def init_command(address: str, uid: int, gid: int, workdir: str) -> list[str]:
     """argv of PID 1."""
-    return [PYTHON, "-I", "-S", INIT_CODE, address, str(uid), str(gid), SANDBOX_HOME, FILTER]
+    return [PYTHON, "-I", "-S", INIT_CODE, address, str(uid), str(gid), SANDBOX_HOME, workdir, FILTER]
 
 
 def check_spec(spec: SandboxSpec) -> None:
@@ -161,3 +162,7 @@ def tmpfs_mb(spec: SandboxSpec) -> int:
     """Size of HOME and of /tmp: their pages count as memory, so both together never take more than half of it."""
     return max(1, min(spec.limits.tmp_mb, spec.limits.memory_mb // 4))
 
+
+def shm_mb(spec: SandboxSpec) -> int:
+    """Size of /dev/shm, which counts as memory too."""
+    return min(SHM_MB, tmpfs_mb(spec))
