@@ -217,8 +217,7 @@ def tree_attention(q: Tensor, k: Tensor, v: Tensor, plan: TreePlan, scale: float
     """
     if k.shape[1] != q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    out = _TreeAttention.apply(q, k, v, plan, scale)
-    assert isinstance(out, Tensor)
+    out: Tensor = _TreeAttention.apply(q, k, v, plan, scale)  # type: ignore[no-untyped-call]
     return out
 
 
