@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> Report:
     from mixharness.engines import make_engine
 
     limits = read_limits([*UNLIMITED, *args.limits])
-    sock = _bind(args.host, args.port)
-    asyncio.run(_serve(args, make_engine(args.engine, args.tokenizer), limits, sock))
+    engine = make_engine(args.engine, args.tokenizer)
+    asyncio.run(_serve(args, engine, limits, _bind(args.host, args.port)))
     return Report(None)
 
 

@@ -51,7 +51,7 @@ def _run(args: argparse.Namespace) -> Rollout:
     pair = find_pair(args.env_id, profile=args.profile, seed=args.seed, path=args.path)
     limits = read_limits(args.limits)
     store = RunStore(args.out) if args.out else None
-    provider, engine, runtime = get_provider(args.sandbox), make_engine(args.engine, args.tokenizer), shared_runtime()
+    engine, provider, runtime = make_engine(args.engine, args.tokenizer), get_provider(args.sandbox), shared_runtime()
     with tempfile.TemporaryDirectory(prefix="mixharness-", dir=args.out) as scratch:
         rollout = runtime.run(
             run_rollout(

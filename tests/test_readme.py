@@ -1,0 +1,109 @@
+"""The documents tell the truth: their Python runs, their commands and links exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixharness.commands import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    """The code blocks of a document in one language."""
+    return [code for kind, code in BLOCK.findall((ROOT / name).read_text()) if kind == language]
+
+
+def defined(code: str) -> dict[str, Any]:
+    """What a block of Python defines."""
+    scope: dict[str, Any] = {"__name__": "example"}
+    exec(compile(code, "example", "exec"), scope)
+    return scope
+
+
+def made(code: str, base: type) -> Any:
+    """The one object of a class that a block derives from `base`."""
+    [cls] = [
+        v for v in defined(code).values() if isinstance(v, type) and issubclass(v, base) and v.__module__ == "example"
+    ]
+    return cls()
+
+
+@pytest.mark.integration
+def test_gym_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    [loop] = blocks("README.md", "python")
+    assert len(loop.strip().splitlines()) <= 12
+    scope = defined(loop)
+    assert scope["info"]["valid"] and scope["terminated"] != scope["truncated"]
+    assert scope["info"]["outcome"] in capsys.readouterr().out
+
+
+def example(heading: str) -> str:
+    """The Python of one section of CONTRIBUTING."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    [code] = [code for kind, code in BLOCK.findall(section) if kind == "python"]
+    assert len(code.splitlines()) <= 45
+    return code
+
+
+@pytest.mark.integration
+def test_harness_example_runs() -> None:
+    from mixharness.commands.conformance import TASK
+    from mixharness.engines.codec import ChatCodec
+    from mixharness.engines.scripted import ScriptedEngine
+    from mixharness.engines.tiny import TINY_DIR
+    from mixharness.harnesses import Harness
+    from mixharness.limits import Outcome
+    from mixharness.rollout import Pair, run_rollout
+    from mixharness.runtime import shared_runtime
+    from mixharness.sandboxes import get_provider
+
+    runtime, harness = shared_runtime(), made(example("A harness"), Harness)
+    engine = ScriptedEngine([{"content": "Good day."}], ChatCodec.load(TINY_DIR))
+    work = run_rollout(Pair(TASK, harness), engine, proxy=runtime.proxy, provider=get_provider())
+    rollout = runtime.run(work)
+    assert (rollout.outcome, rollout.final_message, rollout.reward) == (Outcome.COMPLETED, "Good day.", 0.0)
+
+
+@pytest.mark.integration
+async def test_benchmark_example_grades(tmp_path: Path) -> None:
+    import subprocess
+
+    from mixharness.benchmarks.grading import grade
+    from mixharness.benchmarks.task import Benchmark
+    from mixharness.benchmarks.workspace import write_files
+
+    benchmark = made(example("A benchmark"), Benchmark)
+    task = benchmark.load(*benchmark.task_ids())
+    write_files(tmp_path, task.files)
+    assert (await grade(task, tmp_path)).score == benchmark.floor
+    subprocess.run(["bash", "-c", task.oracle], cwd=tmp_path, check=True)
+    assert (await grade(task, tmp_path)).score == 1.0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_exist(document: Path) -> None:
+    text = document.read_text()
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    shown = "\n".join(re.findall(r"`([^`\n]+)`", text) + [code for kind, code in BLOCK.findall(text) if kind == "bash"])
+    assert set(re.findall(r"\bmake (\w+)", shown)) <= targets
+    assert set(re.findall(r"\bmixharness ([a-z]+)\b", shown)) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    missing = [link for link in LINK.findall(document.read_text()) if not (document.parent / link).exists()]
+    assert not missing
+
+
+def test_readme_shows_both_commands_first() -> None:
+    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:25])
+    assert "make demo" in first_screen and "make test" in first_screen and "demo.png" in first_screen
