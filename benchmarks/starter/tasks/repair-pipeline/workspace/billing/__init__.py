@@ -1,0 +1,3 @@
+"""Monthly bills."""
+
+__version__ = "1.4.2"
