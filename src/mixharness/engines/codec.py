@@ -15,10 +15,23 @@ from typing import Any
 
 import numpy as np
 import orjson
-from renderers import DefaultRendererConfig, Qwen3RendererConfig, RendererConfig, create_renderer
-from renderers.base import MODEL_RENDERER_MAP, ParsedResponse, ParsedToolCall, Renderer, ToolCallParseStatus
-from renderers.configs import GLM5RendererConfig, GLM45RendererConfig, Llama3RendererConfig, Qwen35RendererConfig
-from renderers.qwen3 import Qwen3Renderer
+from renderers import (  # type: ignore[import-untyped]
+    DefaultRenderer,
+    DefaultRendererConfig,
+    GLM5RendererConfig,
+    GLM45RendererConfig,
+    Llama3RendererConfig,
+    ParsedResponse,
+    ParsedToolCall,
+    Qwen3Renderer,
+    Qwen3RendererConfig,
+    Qwen35RendererConfig,
+    Renderer,
+    RendererConfig,
+    ToolCallParseStatus,
+    create_renderer,
+)
+from renderers.base import MODEL_RENDERER_MAP  # type: ignore[import-untyped]
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from mixharness.engines.base import TokenIds
@@ -37,6 +50,7 @@ _CANDIDATES: tuple[RendererConfig, ...] = (
     GLM5RendererConfig(thinking_retention="all"),
     Llama3RendererConfig(),
 )
+_TURN = {"role": "user", "content": "."}
 _PROBE_TOOLS = [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}]
 _PROBE_CALL = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
 _PROBE: list[dict[str, Any]] = [
@@ -134,20 +148,29 @@ class ChatCodec:
         Raises:
             ConfigError: the template doesn't render the answer after its own generation prompt.
         """
-        if answer.get("reasoning_content"):
-            context, after = list(messages), []
-        else:  # a last assistant turn may get an empty think block that a non-thinking model never samples
-            context, after = [{"role": "user", "content": "."}], [{"role": "user", "content": "."}]
-        rendered = self.renderer.render([*_plain(context), *_plain([answer]), *after], tools=None)
-        if not rendered.sampled_mask:
-            return self._encode_by_difference(messages, tools, answer)
-        mine = np.asarray(rendered.message_indices) == len(context)
-        return np.asarray(rendered.token_ids, np.int32)[mine & np.asarray(rendered.sampled_mask, bool)]
+        # A typed renderer gives a turn the same tokens in any conversation. A last turn may get an empty think block
+        # that a non-thinking model never samples, so one without reasoning is rendered with a turn after it.
+        typed = not isinstance(self.renderer, DefaultRenderer)
+        before, tools = ([_TURN], ()) if typed else (messages, tools)
+        after = [_TURN] if typed and not answer.get("reasoning_content") else []
+        prompt = self.render(before, tools)
+        whole: TokenIds = np.asarray(
+            self.renderer.render_ids(_plain([*before, answer, *after]), tools=_wrap(tools)), np.int32
+        )
+        sampled = whole[len(prompt) :]
+        stops = np.flatnonzero(np.isin(sampled, list(self.stop_ids)))
+        if not np.array_equal(whole[: len(prompt)], prompt) or not len(stops):
+            raise ConfigError(
+                f"{self.tokenizer.name_or_path}: its chat template doesn't continue its own generation prompt with an "
+                "answer and a stop token, so answers can't be turned into ids; use another tokenizer"
+            )
+        return sampled[: int(stops[0]) + 1]
 
     def decode(self, ids: TokenIds | Iterable[int]) -> str:
         """The text of ids, every token shown."""
         listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-        return str(self.tokenizer.decode(listed, skip_special_tokens=False))
+        text: str = self.tokenizer.decode(listed, skip_special_tokens=False)
+        return text
 
     def text(self, completion_ids: TokenIds) -> str:
         """The text of sampled ids without the stop token."""
@@ -184,20 +207,6 @@ class ChatCodec:
         parts.append(self.decode(ids[start:]))
         return _after_reasoning("".join(parts), parsed)
 
-    def _encode_by_difference(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], answer: Message
-    ) -> TokenIds:
-        prompt = self.render(messages, tools)
-        whole = np.asarray(self.renderer.render_ids(_plain([*messages, answer]), tools=_wrap(tools)), np.int32)
-        tail = whole[len(prompt) :]
-        stops = np.flatnonzero(np.isin(tail, list(self.stop_ids)))
-        if not np.array_equal(whole[: len(prompt)], prompt) or not len(stops):
-            raise ConfigError(
-                f"{self.tokenizer.name_or_path}: its chat template doesn't continue its own generation prompt with an "
-                "answer and a stop token, so answers can't be turned into ids; use another tokenizer"
-            )
-        return tail[: stops[0] + 1]
-
 
 @cache
 def _load(source: str) -> ChatCodec:
@@ -215,7 +224,7 @@ def _find_renderer(tokenizer: Any) -> Renderer:
     for config in _CANDIDATES if wanted else ():
         try:
             renderer = create_renderer(tokenizer, config)
-            if renderer.render_ids(_PROBE, tools=_PROBE_TOOLS, add_generation_prompt=True) == wanted:  # type: ignore[arg-type]
+            if renderer.render_ids(_PROBE, tools=_PROBE_TOOLS, add_generation_prompt=True) == wanted:
                 return renderer
         except (AssertionError, ValueError, KeyError, TypeError):  # its special tokens aren't in this vocabulary
             continue
@@ -266,6 +275,6 @@ def _is_valid(call: ParsedToolCall) -> bool:
 
 
 def _digest(prompt_ids: TokenIds, completion_ids: TokenIds) -> str:
-    state = hashlib.blake2b(np.ascontiguousarray(prompt_ids, np.int32), digest_size=10)
-    state.update(np.ascontiguousarray(completion_ids, np.int32))
+    state = hashlib.blake2b(prompt_ids.astype(np.int32).tobytes(), digest_size=10)
+    state.update(completion_ids.astype(np.int32).tobytes())
     return state.hexdigest()

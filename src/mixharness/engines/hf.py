@@ -119,7 +119,7 @@ class HfForward:
                 torch.zeros(1, 3, dtype=torch.long, device=self.model.device), past_key_values=cache, use_cache=True
             )
         tensors = _tensors(cache)
-        if not tensors or any(tensor.dim() != 4 or tensor.shape[-2] != 3 for tensor in tensors):
+        if not tensors or any(tensor is None or tensor.dim() != 4 or tensor.shape[-2] != 3 for tensor in tensors):
             name = self.model.config.model_type
             raise ConfigError(f"a {name} model doesn't keep keys and values in every layer; transformers: can't run it")
         return sum(tensor.numel() // 3 * tensor.element_size() for tensor in tensors)
@@ -158,5 +158,5 @@ def _filled(tensors: Sequence[Tensor]) -> DynamicCache:
     return cache
 
 
-def _tensors(cache: DynamicCache) -> list[Tensor]:
-    return [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
+def _tensors(cache: DynamicCache) -> list[Any]:
+    return [getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values")]

@@ -101,7 +101,7 @@ class PrefixCache:
             passed.used = self._clock
 
     def _split(self, node: Node, at: int) -> Node:
-        """Cuts a node in two and returns the upper; the lower keeps its identity. Copies, so that each frees its own."""
+        """Cuts a node in two, returns the upper; the lower keeps its identity. Copies, so that each frees its own."""
         assert node.parent is not None
         upper = Node(node.ids[:at].copy(), _copy(_cut(node.kv, 0, at)), node.parent)
         upper.used = node.used

@@ -94,7 +94,7 @@ class Qwen3Forward:
     @property
     def bytes_per_token(self) -> int:
         """Keys and values of all layers."""
-        return int(self._slab.shape[0]) * 2 * self.kv_heads * self.dim * 4
+        return len(self._layers) * 2 * int(self.kv_heads * self.dim) * 4
 
     # ---- weights
 
@@ -160,9 +160,8 @@ class Qwen3Forward:
     def _prefill(self, slot: int, ids: Tensor, start: int) -> Tensor:
         """Computes ids [n] at positions from `start` into a slot of the slab; hidden states [n, hidden]."""
         stop = start + len(ids)
-        queries = torch.arange(start, stop, device=self.device)[:, None]
-        hidden = torch.arange(stop, device=self.device) > queries
-        mask = torch.zeros(len(ids), stop, device=self.device).masked_fill_(hidden, -torch.inf)
+        later = torch.full((len(ids), len(ids)), -torch.inf, device=self.device).triu_(1)
+        mask = F.pad(later, (start, 0))
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self._slab[layer, :, slot, :, :stop]

@@ -104,8 +104,8 @@ class ScriptedEngine:
         structured: Any = request.structured
         ids = self.codec.encode_answer(structured.get("messages", ()), structured.get("tools", ()), to_message(answer))
         room = _room(len(request.prompt_ids), request.sampling, self._max_model_len)
-        finish = "stop" if len(ids) <= room else "length"
-        return Completion(ids[:room], np.zeros(min(len(ids), room), np.float32), finish)
+        logprobs = np.zeros(min(len(ids), room), np.float32)
+        return Completion(ids[:room], logprobs, "stop" if len(ids) <= room else "length")
 
 
 def to_message(answer: Answer) -> Message:

@@ -11,7 +11,8 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
 from mixharness.engines.base import Completion, GenerateRequest, LogProbs, TokenIds
 from mixharness.engines.codec import ChatCodec
@@ -49,8 +51,11 @@ class _Ticket:
             self.cancelled = True
 
     def deliver(self, result: object) -> None:
-        if not self._loop.is_closed():
+        try:
             self._loop.call_soon_threadsafe(self._settle, result)
+        except RuntimeError:
+            if not self._loop.is_closed():  # nobody waits on a closed loop
+                raise
 
     def _settle(self, result: object) -> None:
         if self.future.done():
@@ -164,8 +169,8 @@ class TransformersEngine:
         room = min(request.sampling.max_tokens, self._max_model_len - len(request.prompt_ids))
         if room < 1:
             raise EngineError(
-                f"{self.spec}: no room for an answer: {len(request.prompt_ids)} prompt tokens of {self._max_model_len}, "
-                f"max_tokens {request.sampling.max_tokens}"
+                f"{self.spec}: no room for an answer: the prompt has {len(request.prompt_ids)} of "
+                f"{self._max_model_len} tokens, max_tokens is {request.sampling.max_tokens}"
             )
         seed = request.sampling.seed
         seed = int(self._seeds.integers(2**63)) if seed is None else seed
@@ -300,9 +305,7 @@ class TransformersEngine:
             run.logprobs.append(logprob)
             if token in self._stop_ids:
                 self._finish(run, "stop")
-            elif len(run.logprobs) == run.call.room:
-                self._finish(run, "length")
-            elif run.call.ticket.cancelled:
+            elif len(run.logprobs) == run.call.room or run.call.ticket.cancelled:
                 self._finish(run, "length")
 
     def _finish(self, run: _Run, reason: Literal["stop", "length"]) -> None:
@@ -317,13 +320,25 @@ class TransformersEngine:
 
 
 def _load(source: str | Path | PreTrainedModel, dtype: torch.dtype, device: str) -> Any:
-    if isinstance(source, PreTrainedModel):
-        return source.to(device=device, dtype=dtype)  # type: ignore[call-overload]
+    model: Any = source
+    if not isinstance(source, PreTrainedModel):
+        try:
+            with _no_progress_bar():
+                model = AutoModelForCausalLM.from_pretrained(str(source), dtype=dtype, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"no causal language model could be loaded from {source}: {error}") from error
+    return model.to(device=device, dtype=dtype)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    enabled = is_progress_bar_enabled()
+    disable_progress_bar()
     try:
-        model = AutoModelForCausalLM.from_pretrained(str(source), dtype=dtype, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"no causal language model could be loaded from {source}: {error}") from error
-    return model.to(device)
+        yield
+    finally:
+        if enabled:
+            enable_progress_bar()
 
 
 def _stop_ids(model: Any) -> frozenset[int]:

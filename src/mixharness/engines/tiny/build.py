@@ -119,7 +119,8 @@ def build_model(vocab_size: int, seed: int = 0) -> Qwen3ForCausalLM:
         pad_token_id=0,
         dtype="float32",
     )
-    return Qwen3ForCausalLM(config).eval()
+    model: Qwen3ForCausalLM = Qwen3ForCausalLM(config).eval()
+    return model
 
 
 def save_policy(directory: Path, tokenizer: PreTrainedTokenizerFast, model: Qwen3ForCausalLM) -> None:
@@ -131,4 +132,6 @@ def save_policy(directory: Path, tokenizer: PreTrainedTokenizerFast, model: Qwen
 
 if __name__ == "__main__":
     fresh = train_tokenizer(corpus())
-    save_policy(Path(sys.argv[1]), fresh, build_model(len(fresh)).to(torch.bfloat16))
+    policy = build_model(len(fresh))
+    torch.nn.Module.to(policy, torch.bfloat16)
+    save_policy(Path(sys.argv[1]), fresh, policy)
