@@ -1,0 +1,187 @@
+"""What happens between two batches of rollouts: trees are packed, the old policy scores them, the weights move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tensordict import TensorDict
+from transformers import PreTrainedModel
+
+from mixharness.algos.advantages import Baseline
+from mixharness.algos.grpo import GRPO
+from mixharness.algos.importance import mismatch
+from mixharness.algos.logprobs import PackedPolicy, as_tensordict
+from mixharness.algos.metrics import averaged
+from mixharness.algos.optimiser import Optimiser, OptimiserOptions
+from mixharness.algos.packing import Normaliser, PackedBatch, packs, token_weights
+from mixharness.errors import MixharnessError
+from mixharness.rollout import Rollout
+from mixharness.trees.ledger import LedgerError
+
+
+class MismatchError(MixharnessError):
+    """The engine's log-probs are too far from the trainer's for its samples to be learnt from."""
+
+
+@dataclass(frozen=True)
+class GRPOOptions:
+    """The algorithm's knobs; see docs/training.md.
+
+    Attributes:
+        baseline, advantage_eps: see `advantages`.
+        normaliser: see `packing.token_weights`.
+        clip_low, clip_high, tis_cap, kl_coeff: see `grpo`.
+        epochs: passes over a batch.
+        minibatches: optimiser steps in a pass; groups stay whole.
+        pack_tokens: most unique tokens in one forward pass; a longer rollout is a pass of its own.
+        max_mismatch_kl: stop when KL(engine‖trainer) of a batch exceeds this; None: never.
+        threads: torch threads while learning; None leaves them alone.
+    """
+
+    baseline: Baseline = "std"
+    advantage_eps: float = 1e-6
+    normaliser: Normaliser = "rollout"
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    tis_cap: float | None = 2.0
+    kl_coeff: float = 0.0
+    epochs: int = 1
+    minibatches: int = 1
+    pack_tokens: int = 16384
+    max_mismatch_kl: float | None = 0.05
+    threads: int | None = None
+    optimiser: OptimiserOptions = field(default_factory=OptimiserOptions)
+
+
+class Learner:
+    """GRPO on the policy's weights.
+
+    Args:
+        model: the policy; updated in place. In eval mode throughout: dropout would break the importance ratio.
+        reference: the policy that the KL term keeps near; needed when kl_coeff > 0.
+    """
+
+    def __init__(self, model: PreTrainedModel, options: GRPOOptions, reference: PreTrainedModel | None = None) -> None:
+        if options.kl_coeff and reference is None:
+            raise ValueError("kl_coeff > 0 needs a reference model")
+        self.model, self.options = model.eval(), options
+        self.policy = PackedPolicy(model)
+        self.optimiser = Optimiser(model, options.optimiser)
+        self._scorer = PackedPolicy(model, entropy=True)
+        self._reference = PackedPolicy(reference.eval()) if reference is not None and options.kl_coeff else None
+        self._loss = GRPO(
+            self.policy,
+            clip_low=options.clip_low,
+            clip_high=options.clip_high,
+            tis_cap=options.tis_cap,
+            kl_coeff=options.kl_coeff,
+        )
+
+    def learn(
+        self,
+        rollouts: Sequence[Rollout],
+        advantages: npt.NDArray[np.float64],
+        groups: Sequence[int],
+        seed: Sequence[int] = (0,),
+    ) -> dict[str, float]:
+        """All updates of one batch.
+
+        Args:
+            rollouts: those that train.
+            advantages: float64 [n].
+            groups: the group of each; a group stays in one minibatch.
+            seed: of the minibatches and their order.
+
+        Returns:
+            Metrics: `mismatch/…`, `policy/…`, `pack/…` of the batch, `update/…` averaged over optimiser steps.
+
+        Raises:
+            MismatchError: engine and trainer disagree beyond the bound; nothing was updated.
+            DivergenceError: a loss or gradient is not finite.
+            LedgerError: the packed tokens are not those that the ledgers say train.
+        """
+        if self.options.threads:
+            torch.set_num_threads(self.options.threads)
+        rng = np.random.default_rng(list(seed))
+        minibatches = [self._prepare(rollouts, advantages, chunk) for chunk in self._split(rollouts, groups, rng)]
+        metrics = self._compare([data for minibatch in minibatches for data in minibatch])
+        rows = []
+        for _ in range(self.options.epochs):
+            for i in rng.permutation(len(minibatches)):
+                rows.append(self.optimiser.step(self._loss, minibatches[i]))
+        metrics |= _shape(rollouts, minibatches)
+        return metrics | {f"update/{name}": value for name, value in averaged(rows).items() if name != "tokens"}
+
+    def _split(self, rollouts: Sequence[Rollout], groups: Sequence[int], rng: np.random.Generator) -> list[list[int]]:
+        """Rollouts by minibatch: whole groups at random, those that share a prompt next to each other."""
+        members: dict[int, list[int]] = {}
+        for i, group in enumerate(groups):
+            members.setdefault(group, []).append(i)
+        ordered = sorted(members.values(), key=lambda group: _prompt(rollouts[group[0]]))
+        chunks = np.array_split(rng.permutation(len(ordered)), min(self.options.minibatches, len(ordered)))
+        return [[i for place in sorted(chunk) for i in ordered[place]] for chunk in chunks]
+
+    def _prepare(
+        self, rollouts: Sequence[Rollout], advantages: npt.NDArray[np.float64], chunk: Sequence[int]
+    ) -> list[TensorDict]:
+        """The packs of a minibatch, with everything the loss reads."""
+        parts = packs([rollouts[i].trajectories for i in chunk], self.options.pack_tokens)
+        _check_ledgers(parts, [rollouts[i] for i in chunk])
+        given = np.append(advantages[list(chunk)], 0.0)  # the last is for tokens that no rollout sampled
+        batches = []
+        for part, weight in zip(parts, token_weights(parts, self.options.normaliser), strict=True):
+            data = as_tensordict(part)
+            data["advantage"] = torch.from_numpy(given[part.rollout].astype(np.float32))
+            data["weight"] = torch.from_numpy(weight)
+            self._score(data)
+            batches.append(data)
+        return batches
+
+    @torch.no_grad()
+    def _score(self, data: TensorDict) -> None:
+        if self._reference is not None:
+            data["ref_log_prob"] = self._reference(data.copy())["log_prob"]
+        scored = self._scorer(data.copy())
+        data["old_log_prob"], data["entropy"] = scored["log_prob"], scored["entropy"]
+
+    def _compare(self, batches: Sequence[TensorDict]) -> dict[str, float]:
+        """Engine against trainer, over all sampled tokens of the batch."""
+        old, rollout, entropy = (
+            torch.cat([data[name][data["trainable"]] for data in batches])
+            for name in ("old_log_prob", "rollout_log_prob", "entropy")
+        )
+        seen, bound = mismatch(old, rollout, self.options.tis_cap), self.options.max_mismatch_kl
+        if bound is not None and not seen["kl"] <= bound:
+            raise MismatchError(
+                f"KL(engine‖trainer) of this batch is {seen['kl']:.4g} nats a token (bound {bound:g}, largest "
+                f"difference {seen['max_abs']:.4g}): the engine samples from other weights, filters its samples "
+                "(top_p, top_k), or computes in a lower precision (then raise algo.max_mismatch_kl)"
+            )
+        return {f"mismatch/{name}": value for name, value in seen.items()} | {"policy/entropy": float(entropy.mean())}
+
+
+def _prompt(rollout: Rollout) -> bytes:
+    """Its prompt, big-endian, so that prompts with a common beginning sort together."""
+    first = rollout.trajectories[0]
+    return first.ids[: int(np.argmax(first.trainable))].astype(">u4").tobytes()
+
+
+def _check_ledgers(parts: Sequence[PackedBatch], rollouts: Sequence[Rollout]) -> None:
+    packed: Mapping[int, int] = {i: count for part in parts for i, count in part.trained().items()}
+    for i, rollout in enumerate(rollouts):
+        if packed.get(i, 0) != rollout.ledger.trained:
+            raise LedgerError(
+                f"rollout {rollout.rollout_id}: {packed.get(i, 0)} tokens are packed for training, its ledger says "
+                f"{rollout.ledger.trained}"
+            )
+
+
+def _shape(rollouts: Sequence[Rollout], minibatches: Sequence[Sequence[TensorDict]]) -> dict[str, float]:
+    """How much packing saved: tokens of one pass over the batch, packed and with each trajectory on its own."""
+    packed = sum(len(data) for minibatch in minibatches for data in minibatch)
+    dense = sum(len(path.ids) for rollout in rollouts for path in rollout.trajectories)
+    return {"pack/tokens": float(packed), "pack/saved": dense / packed}

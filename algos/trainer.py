@@ -1,0 +1,221 @@
+"""Synchronous mix-harness GRPO: draw pairs, run groups, learn, give the engine the new weights, again.
+
+One step is one batch of rollouts under one set of weights. What a rollout's tokens became is in the ledger: of the
+sampled ones, those of groups without signal are withheld as `zero_signal`, those of older weights as `stale`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mixharness.algos.advantages import Advantages, group_advantages
+from mixharness.algos.checkpoint import Checkpoints
+from mixharness.algos.groups import GroupRunner, Groups
+from mixharness.algos.learner import Learner
+from mixharness.algos.loggers import Logger
+from mixharness.algos.metrics import ledger_metrics, rollout_metrics
+from mixharness.algos.progress import Progress
+from mixharness.algos.schedule import MixSchedule
+from mixharness.algos.weight_sync import WeightSync
+from mixharness.errors import MixharnessError
+from mixharness.rollout import Rollout
+from mixharness.trees.ledger import Ledger, total
+
+SaveRollout = Callable[[Rollout], object]
+
+
+class CollectTimeout(MixharnessError):
+    """The rollouts of a step did not end in time."""
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """How long to train, and when to stop.
+
+    Attributes:
+        steps: batches of rollouts in all, those before a resume included.
+        seed: of everything random.
+        max_empty_steps: stop after so many steps in a row without any signal.
+        collect_timeout_s: a step's rollouts must end within this; None: no limit beyond their own.
+        save_every: steps between checkpoints; the last step is always saved.
+    """
+
+    steps: int
+    seed: int = 0
+    max_empty_steps: int = 5
+    collect_timeout_s: float | None = 3600.0
+    save_every: int = 10
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A run's end.
+
+    Attributes:
+        steps: batches learnt from or found empty, those before a resume included.
+        stopped: why it ended before its last step; "" if it did not.
+        ledger: every token sampled.
+        wall_s: seconds by stage; those of rollouts are summed over rollouts, which overlap.
+        metrics: of the last step.
+    """
+
+    steps: int
+    stopped: str
+    ledger: Ledger
+    wall_s: Mapping[str, float]
+    metrics: Mapping[str, float]
+
+
+class Trainer:
+    """Runs the loop. Everything that touches the world is given: collector, engine, files, terminal.
+
+    Args:
+        save_rollout: called with each rollout of a step once its ledger is final, or None.
+        loggers: get each step's metrics.
+    """
+
+    def __init__(
+        self,
+        options: TrainerOptions,
+        *,
+        schedule: MixSchedule,
+        runner: GroupRunner,
+        learner: Learner,
+        sync: WeightSync,
+        checkpoints: Checkpoints,
+        loggers: Sequence[Logger] = (),
+        progress: Progress | None = None,
+        save_rollout: SaveRollout | None = None,
+    ) -> None:
+        self.options, self.schedule, self.runner, self.learner = options, schedule, runner, learner
+        self.sync, self.checkpoints, self.loggers = sync, checkpoints, loggers
+        self.progress = progress or Progress()
+        self.save_rollout = save_rollout
+        self.step, self.empty, self.ledger = 0, 0, Ledger()
+        self.wall: dict[str, float] = {}
+
+    def resume(self) -> bool:
+        """Goes on from the latest checkpoint, if there is one. The learner's model must hold its weights already."""
+        saved = self.checkpoints.steps()
+        if not saved:
+            return False
+        state = self.checkpoints.load(saved[-1])
+        self.step, self.empty, self.wall = state["step"], state["empty"], dict(state["wall"])
+        self.ledger = Ledger(**state["ledger"])
+        self.learner.optimiser.load_state_dict(state["optimiser"])
+        return True
+
+    async def run(self) -> TrainResult:
+        """Trains to the last step, or until there is nothing to learn.
+
+        Raises:
+            MixharnessError: engine and trainer disagree, the loss diverged, or the rollouts never ended; the last
+                checkpoint is where it was.
+        """
+        stopped, metrics = "", dict[str, float]()
+        await self.sync.push()
+        while self.step < self.options.steps and not stopped:
+            metrics, stopped = await self._step()
+            self.step += 1
+            for logger in self.loggers:
+                logger.log(self.step - 1, metrics)
+            self.progress.step(self.step - 1, metrics)
+            if stopped or self.step % self.options.save_every == 0 or self.step == self.options.steps:
+                await asyncio.to_thread(self._save)
+        return TrainResult(self.step, stopped, self.ledger, self.wall, metrics)
+
+    async def _step(self) -> tuple[dict[str, float], str]:
+        """One batch; returns its metrics, and why to stop or ""."""
+        began = time.monotonic()
+        groups = await self._collect()
+        collected = time.monotonic()
+        advantages, rollouts = self._judge(groups)
+        training = [i for i, rollout in enumerate(rollouts) if rollout.ledger.trained]
+        metrics = rollout_metrics(rollouts) | self._account(groups, rollouts)
+        metrics |= {"groups/total": float(advantages.groups), "groups/zero_signal": float(advantages.zero_signal)}
+        if training:
+            chosen, of = [rollouts[i] for i in training], [groups.group[i] for i in training]
+            seed = (self.options.seed, self.step)
+            metrics |= await asyncio.to_thread(self.learner.learn, chosen, advantages.values[training], of, seed)
+        learnt = time.monotonic()
+        if training:
+            metrics["sync/gap"] = await self.sync.push()
+        self.empty = 0 if training else self.empty + 1
+        metrics["sync/version"] = float(self.sync.engine.weight_version)
+        spans = {"rollout": collected - began, "training": learnt - collected, "sync": time.monotonic() - learnt}
+        return metrics | self._clock(spans, metrics), self._reason_to_stop(rollouts)
+
+    async def _collect(self) -> Groups:
+        draws = self.schedule.draw(self.step)
+        self.progress.collecting(self.step, self.options.steps, len(draws) * self.runner.size)
+        try:
+            async with asyncio.timeout(self.options.collect_timeout_s):
+                return await self.runner.run(draws, self.step, self.progress.rollout)
+        except TimeoutError as error:
+            raise CollectTimeout(
+                f"step {self.step}: {self.progress.done} of {len(draws) * self.runner.size} rollouts ended within "
+                f"{self.options.collect_timeout_s} s; see the sandboxes and harnesses that hang (`mixharness doctor`)"
+            ) from error
+
+    def _judge(self, groups: Groups) -> tuple[Advantages, list[Rollout]]:
+        """Advantages, and the rollouts with what does not train withheld in their ledgers.
+
+        A stale rollout still counts in its group's mean: leaving it out would bias the baseline of its siblings.
+        """
+        options = self.learner.options
+        rewards = [rollout.reward if rollout.valid else None for rollout in groups.rollouts]
+        advantages = group_advantages(rewards, groups.group, options.baseline, options.advantage_eps)
+        version = self.sync.engine.weight_version
+        judged = []
+        for rollout, why in zip(groups.rollouts, advantages.withheld, strict=True):
+            reason = why or ("stale" if _oldest(rollout) < version else "")
+            judged.append(replace(rollout, ledger=rollout.ledger.withhold(reason)) if reason else rollout)
+        return advantages, judged
+
+    def _account(self, groups: Groups, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        everything = [*rollouts, *groups.retried]
+        if self.save_rollout is not None:
+            for rollout in everything:
+                self.save_rollout(rollout)
+        step = total(rollout.ledger for rollout in everything)
+        self.ledger = total([self.ledger, step])
+        return ledger_metrics(step) | {"rollouts/retried": float(len(groups.retried))}
+
+    def _clock(self, spans: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
+        """Adds to the run's seconds; `rollout` is wall time, its parts are sums over rollouts that overlap."""
+        seconds = dict(spans) | {name: value for name, value in metrics.items() if name.startswith("rollout_s/")}
+        for name, value in seconds.items():
+            self.wall[name] = self.wall.get(name, 0.0) + value
+        return {f"time/{name}_s": value for name, value in spans.items()}
+
+    def _reason_to_stop(self, rollouts: Sequence[Rollout]) -> str:
+        if self.empty < self.options.max_empty_steps:
+            return ""
+        valid = [rollout for rollout in rollouts if rollout.valid]
+        if not valid:
+            cause = f"all {len(rollouts)} rollouts were invalid; the first: {rollouts[0].detail or 'no detail'}"
+        else:
+            rewards = sorted({rollout.reward for rollout in valid if rollout.reward is not None})
+            cause = f"within each group all rewards are equal, or nothing may train (rewards seen: {rewards[:5]})"
+        return f"{self.empty} steps in a row without a signal: {cause}"
+
+    def _save(self) -> None:
+        state: dict[str, Any] = {
+            "empty": self.empty,
+            "wall": self.wall,
+            "ledger": self.ledger.as_dict(),
+            "optimiser": self.learner.optimiser.state_dict(),
+        }
+        self.checkpoints.save(self.step, self.learner.model, state)
+
+
+def _oldest(rollout: Rollout) -> float:
+    """The oldest weight version among its trainable tokens."""
+    versions = [path.versions[path.trainable] for path in rollout.trajectories]
+    return min((int(part.min()) for part in versions if len(part)), default=np.inf)

@@ -1,0 +1,190 @@
+"""The training loop on a world in miniature: it learns, accounts for tokens, resumes exactly, stops cleanly."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.algos.gym import FakeCollector, FakeEngine, make_pair, make_trainer
+from tests.algos.models import tiny
+
+from mixharness.algos.groups import GroupRunner
+from mixharness.algos.learner import GRPOOptions, Learner, MismatchError
+from mixharness.algos.optimiser import OptimiserOptions
+from mixharness.algos.schedule import Draw
+from mixharness.algos.trainer import CollectTimeout, TrainerOptions
+from mixharness.algos.weight_sync import WeightSyncError
+from mixharness.rollout import Rollout
+from mixharness.trees.ledger import LedgerError
+
+
+async def test_reward_rises_and_every_token_is_accounted_for(tmp_path: Path) -> None:
+    saved: list[Rollout] = []
+    trainer = make_trainer(tmp_path, steps=25, save_every=10, save_rollout=saved.append)
+    result = await trainer.run()
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(25))
+    early, late = (np.mean([row["reward/mean"] for row in part]) for part in (rows[:3], rows[-3:]))
+    assert late > early + 0.4
+    assert result.stopped == "" and result.steps == 25
+    assert result.ledger.sampled == 25 * 12 * 6 == sum(rollout.ledger.sampled for rollout in saved)
+    assert result.ledger.trained == sum(row["tokens/trained"] for row in rows) > 0
+    assert result.wall_s["rollout_s/model"] == 25 * 12 * 3.0
+    assert all(row["sync/gap"] < 1e-3 for row in rows if row["tokens/trained"])
+    with (tmp_path / "metrics.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [float(row["reward/mean"]) for row in table] == [row["reward/mean"] for row in rows]
+    assert {"reward/pi", "reward/agent-loop:bare", "mismatch/kl", "update/clip_fraction", "pack/saved"} <= set(table[0])
+
+
+async def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
+    whole = make_trainer(tmp_path / "whole", steps=4)
+    await whole.run()
+    await make_trainer(tmp_path / "broken", steps=3, save_every=2).run()
+    # A kill in step 3: its metrics are there, its checkpoint is not.
+    (tmp_path / "broken" / "checkpoints" / "step-000003" / "trainer.pt").unlink()
+    (tmp_path / "broken" / "checkpoints" / "step-000003").rename(tmp_path / "broken" / "checkpoints" / ".tmp-000003")
+    resumed = make_trainer(tmp_path / "broken", steps=4)
+    assert resumed.step == 2
+    await resumed.run()
+    expected = whole.learner.model.state_dict()
+    for name, value in resumed.learner.model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    assert resumed.ledger == whole.ledger
+    rows = [[json.loads(line) for line in (tmp_path / run / "metrics.jsonl").open()] for run in ("whole", "broken")]
+    for one, other in zip(*rows, strict=True):
+        assert {k: v for k, v in one.items() if not k.startswith(("time/", "sync/version"))} == pytest.approx(
+            {k: v for k, v in other.items() if not k.startswith(("time/", "sync/version"))}
+        )
+
+
+async def test_an_engine_that_ignores_new_weights_stops_the_run(tmp_path: Path) -> None:
+    model = tiny()
+    trainer = make_trainer(tmp_path, model=model, engine=FakeEngine(model, stale=True))
+    with pytest.raises(WeightSyncError, match=r"differ from the trainer's by .* \(bound 0.001\)"):
+        await trainer.run()
+
+
+async def test_an_engine_with_other_weights_is_found_before_the_first_rollout(tmp_path: Path) -> None:
+    engine = FakeEngine(tiny(seed=1), stale=True)
+    collector = FakeCollector(engine)
+    with pytest.raises(WeightSyncError):
+        await make_trainer(tmp_path, model=tiny(), collector=collector).run()
+    assert collector.seen == []
+
+
+async def test_a_version_that_does_not_rise_stops_the_run(tmp_path: Path) -> None:
+    engine = FakeEngine(tiny())
+
+    async def forget(state: object) -> int:
+        return 0
+
+    engine.update_weights = forget  # type: ignore[method-assign, assignment]
+    with pytest.raises(WeightSyncError, match="must rise by one"):
+        await make_trainer(tmp_path, engine=engine).run()
+
+
+async def test_samples_from_another_policy_are_refused(tmp_path: Path) -> None:
+    engine, model = FakeEngine(tiny()), tiny()
+
+    async def filtered(request: object) -> object:
+        completion = await FakeEngine.generate(engine, request)  # type: ignore[arg-type]
+        completion.logprobs[:] *= 0.1  # as if all but the likeliest tokens had been cut off
+        return completion
+
+    engine.generate = filtered  # type: ignore[method-assign, assignment]
+    with pytest.raises(MismatchError, match="top_p"):
+        await make_trainer(tmp_path, model=model, engine=engine).run()
+
+
+async def test_infra_errors_are_retried_then_left_out(tmp_path: Path) -> None:
+    broken = {"00000-000-00", "00000-000-01", "00000-000-01-retry1"}
+    collector = FakeCollector(FakeEngine(tiny()), breaks=broken.__contains__)
+    trainer = make_trainer(tmp_path, collector=collector, steps=1)
+    result = await trainer.run()
+    names = [job.rollout_id for job in collector.seen]
+    assert names[12:] == ["00000-000-00-retry1", "00000-000-01-retry1"] and len(names) == 14
+    assert len({job.seed for job in collector.seen}) == 14
+    assert result.metrics["rollouts/retried"] == 2 and result.metrics["rollouts/invalid"] == 1
+    assert result.ledger.dropped["invalid"] == 3 * 6
+    assert result.ledger.sampled == 14 * 6
+
+
+async def test_no_signal_stops_with_the_reason(tmp_path: Path) -> None:
+    engine = FakeEngine(tiny())
+    trainer = make_trainer(tmp_path, collector=FakeCollector(engine, reward=lambda _: 0.25), steps=9)
+    before = {name: value.clone() for name, value in trainer.learner.model.state_dict().items()}
+    result = await trainer.run()
+    assert result.steps == 2
+    assert "2 steps in a row without a signal" in result.stopped and "[0.25]" in result.stopped
+    assert result.ledger.trained == 0 and result.ledger.dropped == {"zero_signal": 2 * 12 * 6}
+    assert all(torch.equal(value, before[name]) for name, value in trainer.learner.model.state_dict().items())
+    assert trainer.checkpoints.steps()[-1] == 2
+
+
+async def test_all_invalid_stops_and_names_the_cause(tmp_path: Path) -> None:
+    collector = FakeCollector(FakeEngine(tiny()), breaks=lambda _: True)
+    result = await make_trainer(tmp_path, collector=collector, retries=0, max_empty_steps=1).run()
+    assert "all 12 rollouts were invalid; the first: the daemon went away" in result.stopped
+
+
+async def test_stale_rollouts_are_withheld_but_stay_in_the_baseline(tmp_path: Path) -> None:
+    class Late(FakeCollector):
+        async def _one(self, job):  # type: ignore[no-untyped-def]
+            rollout = await super()._one(job)
+            if job.rollout_id.endswith("-00"):
+                rollout.trajectories[0].versions[rollout.trajectories[0].trainable] -= 1
+            return rollout
+
+    result = await make_trainer(tmp_path, collector=Late(FakeEngine(tiny())), steps=1).run()
+    assert result.ledger.dropped["stale"] == 2 * 6
+    assert result.metrics["groups/total"] == 2
+
+
+async def test_rollouts_that_never_end_are_reported(tmp_path: Path) -> None:
+    import asyncio
+
+    class Hangs(FakeCollector):
+        async def collect(self, jobs, on_done=None):  # type: ignore[no-untyped-def]
+            await super().collect(jobs[:5], on_done)
+            await asyncio.sleep(3600)
+
+    trainer = make_trainer(tmp_path, collector=Hangs(FakeEngine(tiny())))
+    trainer.options = TrainerOptions(steps=1, collect_timeout_s=2.0)
+    with pytest.raises(CollectTimeout, match="5 of 12 rollouts ended"):
+        await trainer.run()
+
+
+async def test_a_ledger_that_disagrees_with_the_tokens_stops_the_run(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from mixharness.trees.ledger import Ledger
+
+    class Lies(FakeCollector):
+        async def _one(self, job):  # type: ignore[no-untyped-def]
+            return replace(await super()._one(job), ledger=Ledger(6, 5, {"retry": 1}))
+
+    with pytest.raises(LedgerError, match="6 tokens are packed for training, its ledger says 5"):
+        await make_trainer(tmp_path, collector=Lies(FakeEngine(tiny()))).run()
+
+
+async def test_kl_to_a_reference_holds_the_policy_back() -> None:
+    drifts = []
+    for beta in (0.0, 1.0):
+        model, reference = tiny(), tiny()
+        runner = GroupRunner(FakeCollector(FakeEngine(model)), make_pair, size=6)
+        groups = await runner.run([Draw("seven", "pi", 0)], 0)
+        adam = OptimiserOptions(lr=1e-2, weight_decay=0.0)
+        learner = Learner(model, GRPOOptions(epochs=8, kl_coeff=beta, optimiser=adam), reference)
+        learner.learn(groups.rollouts, np.linspace(-1, 1, 6), groups.group)
+        pairs = zip(model.parameters(), tiny().parameters(), strict=True)
+        drifts.append(sum(float((a - b).abs().sum()) for a, b in pairs))
+        metrics = learner.learn(groups.rollouts, np.linspace(-1, 1, 6), groups.group) if beta else {}
+    assert drifts[1] < drifts[0]
+    assert metrics["update/loss_kl_to_ref"] > 0
+    with pytest.raises(ValueError, match="reference"):
+        Learner(tiny(), GRPOOptions(kl_coeff=0.1))
