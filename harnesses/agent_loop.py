@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from mixharness.errors import UnknownName
 from mixharness.harnesses.base import Abilities, Harness, HarnessEnd, Launch, LaunchContext
 from mixharness.harnesses.output import crashed, last_json
 from mixharness.sandboxes.base import Check, ExecResult, Mount
@@ -45,8 +44,7 @@ class AgentLoop(Harness):
         return (Mount(PROGRAM, TARGET),)
 
     def launch(self, context: LaunchContext, profile: str = "default") -> Launch:
-        if profile not in self.profiles:
-            raise UnknownName(f"profile of {self.name}", profile, self.profiles)
+        self.require_profile(profile)
         argv = ["python3", "-I", "-S", TARGET, "--model", context.model]
         argv += ["--max-turns", str(context.max_turns), "--max-tokens", str(context.output_tokens)]
         env = {"OPENAI_BASE_URL": f"{context.base_url}/v1", "OPENAI_API_KEY": context.api_key}

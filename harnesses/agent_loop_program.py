@@ -13,10 +13,10 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 SYSTEM = "You are an agent. Do the task with the tools, in the current directory. When done, reply with a short answer."
 EXIT_CODES = {"completed": 0, "error": 1, "turn_limit": 2, "context_overflow": 3}
@@ -128,7 +128,7 @@ def _matches(expression, file: str) -> list[str]:  # type: ignore[no-untyped-def
     return [f"{file}:{i}:{line}" for i, line in enumerate(lines, 1) if expression.search(line)]
 
 
-TOOLS = {
+TOOLS: dict[str, tuple[Callable[..., str], str, list[str], list[str]]] = {
     "shell": (shell, "Run a bash command.", ["command"], []),
     "python": (python, "Run Python code.", ["code"], []),
     "read": (read, "Read a file.", ["path"], []),
@@ -198,8 +198,8 @@ class Model:
         self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         self.fixed = {"model": name, "tools": specs(), "max_tokens": max_tokens}
 
-    def answer(self, messages: list[dict[str, object]]) -> dict[str, object]:
-        """The assistant's message; retries what is worth it, else raises Stop."""
+    def answer(self, messages: list[dict[str, object]]) -> tuple[dict[str, object], list[tuple[str, str, str]]]:
+        """The assistant's message and its tool calls; retries what is worth it, else raises Stop."""
         body = json.dumps({**self.fixed, "messages": messages}, ensure_ascii=False).encode()
         problem = ""
         for attempt in range(ATTEMPTS):
@@ -219,20 +219,19 @@ class Model:
         raise Stop("error", f"model failed {ATTEMPTS} times, last: {problem}")
 
     def _post(self, body: bytes) -> tuple[int, bytes]:
-        if self.connection.sock is None:
-            self.connection.connect()
-            self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection.request("POST", f"/{self.path}/chat/completions", body, self.headers)
         response = self.connection.getresponse()
         return response.status, response.read()
 
 
-def _message(data: bytes) -> dict[str, object]:
+def _message(data: bytes) -> tuple[dict[str, object], list[tuple[str, str, str]]]:
+    """The assistant's message as it came, and its tool calls: id, name, arguments."""
     try:
-        message: dict[str, object] = json.loads(data)["choices"][0]["message"]
-    except (ValueError, LookupError, TypeError) as error:
+        message = json.loads(data)["choices"][0]["message"]
+        called = [(call["id"], call["function"]) for call in message.get("tool_calls") or ()]
+        return message, [(id_, function["name"], function["arguments"]) for id_, function in called]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Stop("error", f"the model's answer is no chat completion ({error!r}): {data[:500]!r}") from None
-    return message
 
 
 # --- the loop -------------------------------------------------------------------------------------------------
@@ -242,14 +241,12 @@ def loop(model: Model, prompt: str, max_turns: int) -> tuple[str, int]:
     """Calls the model until it calls no tool; its last text and the number of calls. Raises Stop."""
     messages: list[dict[str, object]] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
     for turn in range(1, max_turns + 1):
-        answer = model.answer(messages)
+        answer, calls = model.answer(messages)
         messages.append(answer)
-        calls = answer.get("tool_calls")
         if not calls:
             return str(answer.get("content") or ""), turn
-        for call in calls:  # type: ignore[attr-defined]
-            text = call_tool(call["function"]["name"], call["function"]["arguments"])
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+        for call_id, name, arguments in calls:
+            messages.append({"role": "tool", "tool_call_id": call_id, "content": call_tool(name, arguments)})
     raise Stop("turn_limit", f"{max_turns} turns")
 
 

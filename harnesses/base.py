@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from mixharness.errors import UnknownName
 from mixharness.sandboxes.base import Check, ExecResult, Mount
 from mixharness.trees.call import Dialect
 
@@ -99,6 +100,11 @@ class Harness(ABC):
     memory_mb: ClassVar[int] = 1024
     """Memory that a rollout of it needs."""
 
+    def require_profile(self, profile: str) -> None:
+        """Raises UnknownName, with the nearest ones, unless `profile` is one of `profiles`."""
+        if profile not in self.profiles:
+            raise UnknownName(f"profile of {self.name}", profile, self.profiles)
+
     @abstractmethod
     def install(self) -> None:
         """Installs the pinned version for this user; does nothing when it is there already.
@@ -117,7 +123,12 @@ class Harness(ABC):
 
     @abstractmethod
     def launch(self, context: LaunchContext, profile: str = "default") -> Launch:
-        """How to start the program for one rollout."""
+        """How to start the program for one rollout.
+
+        Raises:
+            UnknownName: no such profile.
+            ConfigError: the program can't be given such a prompt.
+        """
 
     @abstractmethod
     def read_end(self, result: ExecResult) -> HarnessEnd:

@@ -11,7 +11,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from mixharness.errors import UnknownName
 from mixharness.harnesses.base import Abilities, HarnessEnd, Launch, LaunchContext, McpServer
 from mixharness.harnesses.npm import NpmHarness, pinned_version
 from mixharness.harnesses.output import crashed, last_json
@@ -58,8 +57,7 @@ class ClaudeCode(NpmHarness):
         return f"{self.target}/node_modules/@anthropic-ai/claude-code-linux-{arch}/claude"
 
     def launch(self, context: LaunchContext, profile: str = "default") -> Launch:
-        if profile not in self.profiles:
-            raise UnknownName(f"profile of {self.name}", profile, self.profiles)
+        self.require_profile(profile)
         env = {
             **QUIET,
             **EXACT_PREFIX,
@@ -86,8 +84,7 @@ class ClaudeCode(NpmHarness):
         if "Prompt is too long" in text and end.get("is_error"):
             return HarnessEnd("context_overflow", text)
         if end.get("is_error") or result.exit_code != 0:
-            why = text or "; ".join(map(str, end.get("errors") or ())) or end.get("subtype")
-            return HarnessEnd("error", text, f"exit code {result.exit_code}: {why}")
+            return HarnessEnd("error", text, f"exit code {result.exit_code}: {text or end.get('errors') or end}")
         return HarnessEnd("completed", text)
 
 

@@ -31,9 +31,9 @@ def last_json(text: str, wanted: Callable[[Row], bool]) -> Row | None:
 def tail(result: ExecResult, limit: int = 2000) -> str:
     """How a program ended and what it printed last, for a person to read."""
     ending = "killed at its time limit" if result.exit_code is None else f"exit code {result.exit_code}"
-    parts = [ending + (", out of memory" if result.oom else "")]
-    parts += [f"{name}: …{text[-limit:]}" for name, text in _streams(result) if text.strip()]
-    return "\n".join(parts) if len(parts) > 1 else f"{ending}, nothing printed"
+    memory = ", out of memory" if result.oom else ""
+    printed = [f"{name}: {_last(text, limit)}" for name, text in _streams(result) if text.strip()]
+    return "\n".join([ending + memory, *printed]) if printed else f"{ending}{memory}, nothing printed"
 
 
 def crashed(result: ExecResult) -> HarnessEnd:
@@ -43,3 +43,7 @@ def crashed(result: ExecResult) -> HarnessEnd:
 
 def _streams(result: ExecResult) -> tuple[tuple[str, str], ...]:
     return ("stdout", result.stdout), ("stderr", result.stderr)
+
+
+def _last(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"…{text[-limit:]}"

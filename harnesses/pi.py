@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mixharness.errors import ConfigError, InfraError, UnknownName
+from mixharness.errors import ConfigError, InfraError
 from mixharness.harnesses.base import Abilities, HarnessEnd, Launch, LaunchContext
 from mixharness.harnesses.npm import NODE_TARGET, NpmHarness, node, pinned_version
 from mixharness.harnesses.output import Row, crashed, json_rows
@@ -50,8 +50,7 @@ class Pi(NpmHarness):
     memory_mb: ClassVar[int] = 768
 
     def launch(self, context: LaunchContext, profile: str = "default") -> Launch:
-        if profile not in self.profiles:
-            raise UnknownName(f"profile of {self.name}", profile, self.profiles)
+        self.require_profile(profile)
         program = f"{self.target}/node_modules/{self.package}/dist/cli.js"
         argv = [NODE_TARGET, program, "--mode", "json", "--offline", "--no-session"]
         argv += ["--provider", "gym", "--model", context.model]
@@ -66,7 +65,7 @@ class Pi(NpmHarness):
     def warm(self, folder: Path) -> None:
         """Fills Node's compile cache with one run against a port where nobody listens."""
         launch = self.launch(LaunchContext("warm up", "http://127.0.0.1:9", "none"))
-        argv = [node(), *(word.replace(self.target, str(folder)) for word in launch.argv[1:])]
+        argv = [str(node()), *(word.replace(self.target, str(folder)) for word in launch.argv[1:])]
         with tempfile.TemporaryDirectory() as home:
             for name, data in {**launch.home_files, **NO_RETRY}.items():
                 path = Path(home, name)
