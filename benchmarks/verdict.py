@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 
 from mixharness.errors import GradingError
 
+TAIL = 1 << 16
+"""The verdict stands in this many last characters: bounds what reading a hostile output can cost."""
+_OPENS = re.compile(r'\{\s*["}]')
 SLACK = 1e-9
 """A sum of weights may miss 1 by rounding; such a value is clipped."""
 
@@ -18,21 +22,26 @@ def read_parts(output: str) -> dict[str, float]:
     Raises:
         GradingError: no object, an empty one, or a value that is no finite number in 0..1 (booleans are 0 and 1).
     """
-    verdict = last_object(output)
+    verdict = last_object(output[-TAIL:])
     if not verdict:
         raise GradingError(f"the grader printed {'no JSON object' if verdict is None else 'an empty JSON object'}")
     return {name: _value(name, value) for name, value in verdict.items()}
 
 
 def last_object(text: str) -> Mapping[str, object] | None:
-    """The last JSON object of a text, not inside another one; None if there is none."""
-    decoder, found, at = json.JSONDecoder(), None, text.find("{")
-    while at >= 0:
+    """The last JSON object of a text, not inside another one nor inside one that is cut short; None if there is none.
+
+    Raises:
+        GradingError: something in it nests too deeply to be read.
+    """
+    decoder, found, at = json.JSONDecoder(), None, 0
+    while match := _OPENS.search(text, at):
         try:
-            found, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        at = text.find("{", end)
+            found, at = decoder.raw_decode(text, match.start())
+        except json.JSONDecodeError as error:
+            at = max(error.pos, match.start() + 1)
+        except RecursionError as error:
+            raise GradingError("the grader printed JSON that nests too deeply") from error
     return found
 
 
