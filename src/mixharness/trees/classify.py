@@ -106,9 +106,12 @@ class _Labeller:
 
     def _main_root(self) -> int | None:
         """The first history with tools that no answer of another history asked for."""
-        roots = [root for root in sorted(set(self.threads)) if self.histories.body[root]]
+        roots = [root for root in sorted(set(self.threads)) if self._asks(root)]
         with_tools = [root for root in roots if self.calls[root].tools] or roots
         return next((root for root in with_tools if self._spawner(root) is None), with_tools[0] if with_tools else None)
+
+    def _asks(self, call: int) -> bool:
+        return bool(self.histories.body[call]) or len(self.calls[call].prompt_ids) > 0
 
     def _call_role(self, call: int, thread: _Verdict) -> _Verdict:
         """A call's own role: its thread's, unless it is a summary inside that thread."""
@@ -132,7 +135,7 @@ class _Labeller:
     def _thread_role(self, root: int) -> _Verdict:
         if root == self.main:
             return _Verdict("main", "the main history", 0.98)
-        if not self.histories.body[root]:
+        if not self._asks(root):
             return _Verdict("other", "no model call: it has no messages", 1.0)
         for look in (self._summary, self._subagent, self._title, self._second_session):
             if (verdict := look(root)) is not None:
@@ -145,7 +148,9 @@ class _Labeller:
         return [call for call, thread in enumerate(self.threads) if thread == root]
 
     def _summary(self, root: int) -> _Verdict | None:
-        if any(call in self.restarted_from for call in self._members(root)):
+        members = self._members(root)
+        attempts = all(self.links[call].kind in {"new", "retry"} for call in members)
+        if attempts and any(call in self.restarted_from for call in members):
             return _Verdict("compaction", "a later history starts from its answer", 0.95)
         quoted = [] if self.calls[root].tools else self._quoted_calls(root)
         if quoted:
@@ -210,12 +215,16 @@ class _Labeller:
     def _title(self, root: int) -> _Verdict | None:
         if self.main is None or self.calls[root].tools:
             return None
-        task = self.histories.said(self.main, frozenset({"user"}))
-        asked = self.histories.said(root, _TEXT)
-        lines = pieces(task)
-        if set(self.histories.body[root]) & set(self.histories.body[self.main]) or (lines and lines[-1] in asked):
+        asked, body = self.histories.said(root, _TEXT), self.histories.body
+        shared = set(body[root]) & set(body[self.main])
+        if shared or any(self._task_quoted(message, asked) for message in body[self.main]):
             return _Verdict("title", f"without tools, about the task that call {self.main} starts with", 0.85)
         return None
+
+    def _task_quoted(self, message: int, where: str) -> bool:
+        """The end of a user message is quoted: harnesses put their reminders before the user's own words."""
+        parts = pieces(self.histories.text(message)) if self.histories.role(message) == "user" else []
+        return bool(parts) and parts[-1] in where
 
     def _second_session(self, root: int) -> _Verdict | None:
         main, system = self.main, self.histories.system

@@ -104,7 +104,8 @@ class Linker:
         if not same or not length:
             return None
         last = same[-1]
-        if not self.failed(last) and (restart := self._restarted(call)) is not None:
+        restart = self._restarted(call)
+        if restart is not None and restart.of is not None and restart.of > last:
             return restart
         if self.failed(last):
             return Link("retry", last, last, f"the same messages as call {last}, which failed", 0.98)
@@ -119,16 +120,15 @@ class Linker:
         last = self._last_alike(call)
         if last is None or not self.failed(last):
             return None
-        now, before = self.histories.body[call], self.histories.body[last]
-        if last in self.histories.appended_to(call) and self._adds_only_notes(call, last):
+        if last in self.histories.appended_to(call) and self._spoke(call) == self._spoke(last):
             return Link("retry", last, last, f"call {last}, which failed, with a note added", 0.9)
-        if len(now) == len(before) and self.histories.rewrites(call, last):
+        if self._spoke(call) == self._spoke(last) and self.histories.rewrites(call, last):
             return Link("retry", last, last, f"call {last}, which failed, in other words", 0.85)
         return None
 
-    def _adds_only_notes(self, call: int, earlier: int) -> bool:
-        added = self.histories.body[call][len(self.histories.body[earlier]) :]
-        return all(self.histories.role(m) in _USER for m in added)
+    def _spoke(self, call: int) -> list[int]:
+        """The assistant's messages in a call's history."""
+        return [m for m in self.histories.body[call] if self.histories.role(m) == "assistant"]
 
     def _last_alike(self, call: int) -> int | None:
         """The latest earlier call with the same system messages and tools."""
@@ -154,19 +154,23 @@ class Linker:
 
     def _carries(self, call: int, summary: int) -> bool:
         """`call` has the text of `summary`'s answer where a harness puts summaries."""
-        answer = self.calls[summary].answer
+        answer, own = self.calls[summary].answer, self._alike(call, summary)
         if answer is None or answer.get("tool_calls") or self.failed(summary):
             return False
-        own = self._alike(call, summary) or bool(self.calls[summary].tools)
-        said = self.histories.said(call, _USER if own else _SPOKEN)
-        asked = self.histories.said(summary, _USER)
-        text = text_of(answer.get("content"))
-        new = not longest_piece_in(text, asked)
-        return new and quoted_share(text, said) >= _CARRIED and self._last_before(call, summary) is not None
+        if self.calls[summary].tools and not own:  # a subagent's report
+            return False
+        thread = self._last_before(call, summary)
+        text, said = text_of(answer.get("content")), self.histories.said(call, _USER if own else _SPOKEN)
+        if thread is None or quoted_share(text, said) < _CARRIED:
+            return False
+        new = not longest_piece_in(text, self.histories.said(summary, _USER))
+        return new or not self.histories.rewrites(call, summary if own else thread)
 
     def _last_before(self, call: int, summary: int) -> int | None:
-        """The latest call before `summary` with `call`'s system messages."""
-        return next((k for k in reversed(range(summary)) if self._alike(call, k) and self.histories.body[k]), None)
+        """The latest call before `summary` with `call`'s system messages that wrote no summary itself."""
+        summaries = {link.of for link in self.links if link.kind == "restart"}
+        earlier = (k for k in reversed(range(summary)) if self._alike(call, k) and self.histories.body[k])
+        return next((k for k in earlier if k not in summaries), None)
 
     def _spoken(self, call: int) -> int | None:
         """The call that gave the last answer that `call`'s history repeats."""
@@ -192,7 +196,7 @@ class Linker:
 
     def _appended(self, call: int) -> Link | None:
         """The request of an earlier call with something added, without its answer."""
-        best = max(self.histories.appended_to(call), key=lambda k: (not self.failed(k), k), default=None)
+        best = max(self.histories.appended_to(call), default=None)
         if best is None:
             return None
         now, before = self.histories.body[call], self.histories.body[best]
