@@ -19,6 +19,7 @@ from mixharness.benchmarks.starter import wordings, words
 from mixharness.benchmarks.task import Grader, Task
 
 Record = Literal["append", "skip", "overwrite"]
+RECORDS: tuple[Record, ...] = ("append", "skip", "overwrite")
 GRADER_ARGV = ("python3", "-I", "/grader/main.py", "/workspace")
 WORKDIR = "/workspace"
 

@@ -67,7 +67,7 @@ CHAT_TEMPLATE = """\
 """
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int = 3072) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 2048) -> PreTrainedTokenizerFast:
     """A byte-level BPE of at most `vocab_size` tokens, the chat tokens included; any text round-trips exactly."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -110,7 +110,7 @@ def build_model(vocab_size: int, seed: int = 0) -> Qwen3ForCausalLM:
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=48,
+        head_dim=32,
         max_position_embeddings=CONTEXT,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=True,
