@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from mixharness.benchmarks.task import Benchmark, Grade, Grading, Task
 
@@ -85,9 +87,9 @@ def grades_document(benchmark: Benchmark, grades: Mapping[str, Grade]) -> Grades
     }
 
 
-def tasks_table(document: TasksDocument) -> Table:
+def tasks_table(document: TasksDocument) -> Group:
     """The tasks, for people."""
-    made = _table(f"{document['benchmark']}: {len(document['tasks'])} tasks, digest {document['digest'][:12]}")
+    made = _table()
     for name in ("task", "category", "split", "kind", "grading"):
         made.add_column(name)
     for name in ("prompt chars", "files", "limit s", "floor"):
@@ -96,29 +98,31 @@ def tasks_table(document: TasksDocument) -> Table:
         floor = "?" if row["floor"] is None else f"{row['floor']:.3f}"
         words = (row["id"], row["category"] or "-", row["split"] or "-", " ".join(row["tags"]), row["grading"])
         made.add_row(*words, str(row["prompt_chars"]), str(row["files"]), f"{row['timeout_s']:g}", floor)
-    return _noted(made, document["notes"])
+    title = f"{document['benchmark']}: {len(document['tasks'])} tasks, digest {document['digest'][:12]}"
+    return _view(title, made, document["notes"])
 
 
-def grade_table(task_id: str, document: GradeDocument) -> Table:
+def grade_table(task_id: str, document: GradeDocument) -> Group:
     """One verdict, part by part."""
-    made = _table(f"{task_id}: {_score(document)}")
+    made = _table()
     made.add_column("part")
     made.add_column("score", justify="right")
     for name, value in document["parts"].items():
         made.add_row(name, f"{value:.3f}")
-    return _noted(made, [document["reason"]] if document["reason"] else [])
+    return _view(f"{task_id}: {_score(document)}", made, [document["reason"]] if document["reason"] else [])
 
 
-def grades_table(document: GradesDocument) -> Table:
+def grades_table(document: GradesDocument) -> Group:
     """The verdicts over a benchmark that aren't plain zeros, and the mean."""
-    mean = "no valid grade" if document["mean"] is None else f"mean {document['mean']:.4f}"
-    made = _table(f"{document['benchmark']}: {mean} over {document['valid']}, {len(document['invalid'])} invalid")
+    made = _table()
     for name in ("task", "score", "reason"):
         made.add_column(name, overflow="fold")
     for task_id, result in document["results"].items():
         if result["score"] != 0:
             made.add_row(task_id, _score(result), result["reason"])
-    return _noted(made, ["Tasks that are not listed scored 0.", *document["notes"]])
+    mean = "no valid grade" if document["mean"] is None else f"mean {document['mean']:.4f} over {document['valid']}"
+    title = f"{document['benchmark']}: {mean}, {len(document['invalid'])} invalid"
+    return _view(title, made, ["Tasks that are not listed scored 0.", *document["notes"]])
 
 
 def _row(task: Task, floor: float | None) -> TaskRow:
@@ -141,10 +145,9 @@ def _score(document: GradeDocument) -> str:
     return "invalid" if document["score"] is None else f"{document['score']:.3f}"
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, header_style="bold")
 
 
-def _noted(table: Table, notes: list[str]) -> Table:
-    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
-    return table
+def _view(title: str, table: Table, notes: list[str]) -> Group:
+    return Group(Text(title, style="bold"), table, *(Text(note) for note in notes))

@@ -88,7 +88,7 @@ def overview(w: Workspace) -> bool:
     jobs = _jobs(w)
     counts = {state: sum(job["state"] == state for job in jobs) for state in ("open", "done", "dropped")}
     moved = sum(job["state"] == "open" and job["due"] != job["asked"] for job in jobs)
-    return w.json("overview.json") == {**counts, "moved": moved}
+    return bool(w.json("overview.json") == {**counts, "moved": moved})
 
 
 def nothing_else(w: Workspace) -> bool:

@@ -80,7 +80,7 @@ def summary(w: Workspace) -> bool:
     """Counts per queue and the earliest due date."""
     rows = _expected(w).values()
     counts = {queue: sum(row["queue"] == queue for row in rows) for queue in DAYS}
-    return w.json("summary.json") == {"counts": counts, "earliest_due": min(row["due"] for row in rows)}
+    return bool(w.json("summary.json") == {"counts": counts, "earliest_due": min(row["due"] for row in rows)})
 
 
 def nothing_else(w: Workspace) -> bool:

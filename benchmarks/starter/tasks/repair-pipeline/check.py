@@ -58,9 +58,8 @@ def _functions(module: ast.Module) -> dict[str, str]:
 def bills(w: Workspace) -> float:
     """Share of customers with the right amount, of exactly these customers."""
     seen, wanted = w.json("out/bill.json"), _bill(w)
-    if seen.keys() != wanted.keys():
-        return 0.0
-    return sum(abs(seen[customer] - amount) < 0.00501 for customer, amount in wanted.items()) / len(wanted)
+    right = sum(abs(seen[customer] - amount) < 0.00501 for customer, amount in wanted.items())
+    return right / len(wanted) if seen.keys() == wanted.keys() else 0.0
 
 
 def program_changed(w: Workspace) -> bool:

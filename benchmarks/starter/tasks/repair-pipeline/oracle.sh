@@ -10,7 +10,7 @@ text = text.replace("""\
     cost = 0.0
     for tier in tiers:
         if tier["up_to"] is None or units < tier["up_to"]:
-            return units * tier["price"]
+            return float(units * tier["price"])
     return cost
 """, """\
     cost, below = 0.0, 0

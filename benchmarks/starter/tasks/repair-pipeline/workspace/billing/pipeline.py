@@ -3,38 +3,39 @@
 import csv
 import json
 import os
+from typing import Any
 
 VERSION = "1.4.2"
 
 
-def read_usage(path):
+def read_usage(path: str) -> list[dict[str, str]]:
     with open(path) as file:
         return list(csv.DictReader(file))
 
 
-def tier_cost(units, tiers):
+def tier_cost(units: int, tiers: list[dict[str, Any]]) -> float:
     """Units are charged tier by tier: the first `up_to` units at the first price, and so on."""
     cost = 0.0
     for tier in tiers:
         if tier["up_to"] is None or units < tier["up_to"]:
-            return units * tier["price"]
+            return float(units * tier["price"])
     return cost
 
 
-def customer_units(rows):
-    units = {}
+def customer_units(rows: list[dict[str, str]]) -> dict[str, int]:
+    units: dict[str, int] = {}
     for row in rows:
         units[row["customer"]] = int(row["units"])
     return units
 
 
-def discount(total, count):
+def discount(total: float, count: int) -> float:
     if count > 3:
         return total * 0.9
     return total
 
 
-def build(rows, prices):
+def build(rows: list[dict[str, str]], prices: dict[str, Any]) -> dict[str, float]:
     bill = {}
     units = customer_units(rows)
     for customer in units:
