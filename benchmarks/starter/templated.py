@@ -78,10 +78,10 @@ class Demonstrations:
         """A shell command.
 
         Args:
-            place: False writes to dst's bare file name, in the workspace's root.
+            place: False writes to /tmp rather than where it was asked to.
             record: "append" adds the note to the journal, "skip" leaves it out, "overwrite" loses the old lines.
         """
-        made, dst = self.instance, self.instance.dst if place else self.instance.dst.rsplit("/", 1)[1]
+        made, dst = self.instance, self.instance.dst if place else "/tmp/" + self.instance.dst.rsplit("/", 1)[1]
         job = made.skill.action.format(src=made.src, dst=dst, arg=made.arg)
         arrow = {"append": ">>", "overwrite": ">"}
         return job if record == "skip" else f"{job} && echo '{made.note}' {arrow[record]} {made.journal}"
