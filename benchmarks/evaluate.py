@@ -125,7 +125,7 @@ def scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def harness_label(row: Mapping[str, Any]) -> str:
-    """"name" or "name:profile"."""
+    """ "name" or "name:profile"."""
     name, profile = row["harness"]["name"], row["profile"]
     return name if profile == "default" else f"{name}:{profile}"
 
