@@ -33,8 +33,9 @@ def transcript_rows(tree: CallTree, tool_names: Mapping[str, str] | None = None)
     known: Counter[int] = Counter()
     for index in main_line(tree):
         call, body = tree.calls[index], histories.body[index]
-        fresh = list(_beyond(body, known))
-        rows += _incoming([histories.messages[number] for number in fresh], call, names)
+        fresh = [histories.messages[number] for number in _beyond(body, known)]
+        # After a compaction the last answer's tool result stands behind the summary, but it came first.
+        rows += _incoming(sorted(fresh, key=lambda message: message["role"] != "tool"), call, names)
         rows.append(_answer(call, names))
         answer = histories.answer[index]
         known = Counter([*body, *([] if answer is None else [answer])])
