@@ -198,14 +198,11 @@ class ChatCodec:
     def _content(self, ids: list[int], parsed: ParsedResponse, calls: list[ParsedToolCall]) -> str:
         """Everything outside the reasoning and the valid calls, without the newline that precedes a call."""
         if parsed.reasoning_complete is False or any(call.token_span is None for call in calls):
-            return parsed.content
-        parts, start = [], 0
-        for call in calls:
-            assert call.token_span is not None
-            parts.append(self.decode(ids[start : call.token_span[0]]).removesuffix("\n"))
-            start = call.token_span[1]
-        parts.append(self.decode(ids[start:]))
-        return _after_reasoning("".join(parts), parsed)
+            return str(parsed.content)
+        bounds = [0, *(at for call in calls for at in call.token_span), len(ids)]
+        parts = [self.decode(ids[start:stop]) for start, stop in zip(bounds[::2], bounds[1::2], strict=True)]
+        parts[0] = _after_reasoning(parts[0], parsed)
+        return "".join([*(part.removesuffix("\n") for part in parts[:-1]), parts[-1]])
 
 
 @cache

@@ -65,7 +65,7 @@ class Forward(Protocol):
         ...
 
     def score(self, ids: TokenIds) -> LogProbs:
-        """Log-probs of ids[1:] from one forward over the whole sequence, float32 [n-1]."""
+        """Log-probs of ids[1:] from one forward over the whole sequence of two or more: float32 [n-1]."""
         ...
 
     def load(self, state: Mapping[str, Tensor]) -> None:

@@ -95,8 +95,6 @@ class HfForward:
     @torch.inference_mode()
     def score(self, ids: TokenIds) -> LogProbs:
         """One forward over the whole sequence."""
-        if len(ids) < 2:
-            return np.zeros(0, np.float32)
         known = self._tensor(ids[:-1])[None]
         logits = self.model(known, use_cache=False).logits[0]
         parts = range(0, len(ids) - 1, _CHUNK)

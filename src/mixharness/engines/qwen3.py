@@ -77,8 +77,8 @@ class Qwen3Forward:
         device: where to compute.
     """
 
-    def __init__(self, config: Any, state: Mapping[str, Tensor], max_rows: int, device: str = "cpu") -> None:
-        self.config, self.device, self.max_rows = config, torch.device(device), max_rows
+    def __init__(self, config: Any, state: Mapping[str, Tensor], max_rows: int, device: torch.device) -> None:
+        self.config, self.device = config, device
         self.heads, self.kv_heads, self.dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         self.rows: list[Row] = []
         self._groups: list[_Group] = []
@@ -328,8 +328,9 @@ class Qwen3Forward:
         known = torch.from_numpy(ids[:-1].astype(np.int64)).to(self.device)
         hidden = self._hidden(known, self._rotations(len(ids))[: len(ids) - 1], attend)
         parts = range(0, len(hidden), _CHUNK)
-        scored = [token_logprobs(hidden[a : a + _CHUNK] @ self._head, ids[1 + a : 1 + a + _CHUNK]) for a in parts]
-        return np.concatenate(scored) if scored else np.zeros(0, np.float32)
+        return np.concatenate(
+            [token_logprobs(hidden[a : a + _CHUNK] @ self._head, ids[1 + a : 1 + a + _CHUNK]) for a in parts]
+        )
 
 
 def _unit(x: Tensor, eps: Tensor) -> Tensor:

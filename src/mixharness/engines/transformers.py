@@ -101,7 +101,8 @@ class TransformersEngine:
     """See the module.
 
     Args:
-        source: a directory that transformers loads (model and tokenizer), or a loaded model (then give a codec).
+        source: a directory that transformers loads (model and tokenizer), or a loaded model, used as it is (then give
+            a codec; dtype and device are the model's).
         codec: messages to ids; None: from the directory.
         dtype: "float32", "bfloat16" or "float16".
         device: "cpu", "cuda", ...
@@ -130,17 +131,14 @@ class TransformersEngine:
         seed: int | None = None,
         lean: bool = True,
     ) -> None:
-        if dtype not in _DTYPES:
-            raise ConfigError(f"dtype {dtype!r}; valid: {', '.join(_DTYPES)}")
-        model = _load(source, _DTYPES[dtype], device)
+        model = source if isinstance(source, PreTrainedModel) else _load(source, dtype, device)
         self.spec = f"transformers:{source}" if isinstance(source, str | Path) else "transformers:model"
         self.codec = codec or ChatCodec.load(str(source))
         self._stop_ids = self.codec.stop_ids | _stop_ids(model)
         self._vocab = int(model.config.vocab_size)
-        own = int(model.config.max_position_embeddings)
-        self._max_model_len = min(max_model_len or own, own)
+        self._forward = _forward(model, max_batch, lean)
+        self._max_model_len = _context(model, max_model_len)
         self._max_batch, self._threads = max_batch, threads
-        self._forward = _forward(model, max_batch, device, lean)
         self._cache = PrefixCache(cache_mb * 2**20 // self._forward.bytes_per_token)
         self._seeds = np.random.default_rng(seed)
         self._version = 0
@@ -182,6 +180,8 @@ class TransformersEngine:
     async def score(self, ids: TokenIds) -> LogProbs:
         """Log-probs of ids[1:] from one full forward without any cache: float32 [n-1]."""
         self._check(ids)
+        if len(ids) == 1:
+            return np.zeros(0, np.float32)
         ticket = _Ticket()
         self._put(_Job(ticket, lambda: self._forward.score(ids)))
         scored: LogProbs = await ticket.result()
@@ -319,15 +319,15 @@ class TransformersEngine:
         run.call.ticket.deliver(Completion(sampled, np.array(run.logprobs, np.float32), reason, self._version))
 
 
-def _load(source: str | Path | PreTrainedModel, dtype: torch.dtype, device: str) -> Any:
-    model: Any = source
-    if not isinstance(source, PreTrainedModel):
-        try:
-            with _no_progress_bar():
-                model = AutoModelForCausalLM.from_pretrained(str(source), dtype=dtype, local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
-            raise ConfigError(f"no causal language model could be loaded from {source}: {error}") from error
-    return model.to(device=device, dtype=dtype)
+def _load(source: str | Path, dtype: str, device: str) -> Any:
+    if dtype not in _DTYPES:
+        raise ConfigError(f"dtype {dtype!r}; valid: {', '.join(_DTYPES)}")
+    try:
+        with _no_progress_bar():
+            model: Any = AutoModelForCausalLM.from_pretrained(str(source), dtype=_DTYPES[dtype], local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"no causal language model could be loaded from {source}: {error}") from error
+    return model.to(device)
 
 
 @contextmanager
@@ -341,13 +341,20 @@ def _no_progress_bar() -> Iterator[None]:
             enable_progress_bar()
 
 
+def _context(model: Any, asked: int | None) -> int:
+    own = getattr(model.config, "max_position_embeddings", None)
+    if asked is None and own is None:
+        raise ConfigError(f"a {model.config.model_type} model has no context length of its own; give max_model_len")
+    return min(length for length in (asked, own) if length is not None)
+
+
 def _stop_ids(model: Any) -> frozenset[int]:
     """The ids that the model's own generation config ends at."""
     ids = model.generation_config.eos_token_id if model.generation_config else None
     return frozenset([ids] if isinstance(ids, int) else ids or [])
 
 
-def _forward(model: Any, max_batch: int, device: str, lean: bool) -> Forward:
+def _forward(model: Any, max_batch: int, lean: bool) -> Forward:
     if lean and is_supported(model.config, model.dtype):
-        return Qwen3Forward(model.config, model.state_dict(), max_batch, device)
+        return Qwen3Forward(model.config, model.state_dict(), max_batch, model.device)
     return HfForward(model)
