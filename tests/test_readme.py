@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,53 @@ async def test_benchmark_example_grades(tmp_path: Path) -> None:
     assert (await grade(task, tmp_path)).score == benchmark.floor
     subprocess.run(["bash", "-c", task.oracle], cwd=tmp_path, check=True)
     assert (await grade(task, tmp_path)).score == 1.0
+
+
+async def test_mcp_server_example_speaks_mcp(tmp_path: Path) -> None:
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    program = tmp_path / "clock.py"
+    program.write_text(example("An MCP server"))
+    server = StdioServerParameters(command=sys.executable, args=["-I", "-S", str(program)])
+    async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+        assert [tool.name for tool in (await session.list_tools()).tools] == ["now"]
+        told = await session.call_tool("now", {})
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.content[0].text)
+
+
+def test_algorithm_example_has_the_gradient_of_grpo_on_policy() -> None:
+    import torch
+    from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule
+
+    from mixharness.algos.grpo import GRPO
+
+    reinforce = defined(example("An algorithm"))["Reinforce"]
+    table = torch.nn.Embedding(5, 1)
+    policy = TensorDictModule(lambda ids: table(ids).squeeze(-1), in_keys=["ids"], out_keys=["log_prob"])
+    policy.table = table
+    ids = torch.arange(5)
+    batch = TensorDict(
+        {
+            "ids": ids,
+            "trainable": torch.tensor([False, True, True, True, True]),
+            "old_log_prob": table(ids).squeeze(-1).detach(),
+            "rollout_log_prob": table(ids).squeeze(-1).detach() - torch.tensor([0.0, 0.1, -0.3, 2.0, 0.0]),
+            "advantage": torch.tensor([0.0, 1.0, -1.0, 0.5, 2.0]),
+            "weight": torch.tensor([0.0, 0.25, 0.25, 0.5, 0.1]),
+        },
+        batch_size=[5],
+    )
+    gradients = []
+    for loss in (reinforce(policy), GRPO(policy)):
+        table.zero_grad()
+        loss(batch)["loss_objective"].backward()
+        assert table.weight.grad is not None
+        gradients.append(table.weight.grad.clone())
+    assert gradients[0].abs().sum() > 0
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
