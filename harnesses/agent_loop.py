@@ -16,6 +16,7 @@ from mixharness.trees.call import Dialect
 
 PROGRAM = Path(__file__).resolve().with_name("agent_loop_program.py")
 TARGET = "/opt/agent-loop/agent_loop.py"
+BARE_TOOLS = "shell,read,write"
 STATUSES: Mapping[str, Literal["completed", "turn_limit", "context_overflow", "error"]] = {
     "completed": "completed",
     "turn_limit": "turn_limit",
@@ -31,6 +32,10 @@ class AgentLoop(Harness):
     version: ClassVar[str] = "1"
     dialect: ClassVar[Dialect] = "chat"
     abilities: ClassVar[Abilities] = Abilities()
+    profiles: ClassVar[Mapping[str, str]] = {
+        "default": "the program as it is: eight tools",
+        "bare": "three tools: shell, read, write",
+    }
     memory_mb: ClassVar[int] = 512
 
     def install(self) -> None:
@@ -47,6 +52,7 @@ class AgentLoop(Harness):
         self.require_profile(profile)
         argv = ["python3", "-I", "-S", TARGET, "--model", context.model]
         argv += ["--max-turns", str(context.max_turns), "--max-tokens", str(context.output_tokens)]
+        argv += ["--tools", BARE_TOOLS] if profile == "bare" else []
         env = {"OPENAI_BASE_URL": f"{context.base_url}/v1", "OPENAI_API_KEY": context.api_key}
         return Launch(argv, env, stdin=context.prompt.encode())
 

@@ -146,6 +146,12 @@ def specs() -> list[dict[str, object]]:
     return [_spec(name, text, needed, optional) for name, (_, text, needed, optional) in TOOLS.items()]
 
 
+def keep(names: list[str]) -> None:
+    """Leaves only these tools, in the order of TOOLS."""
+    for name in set(TOOLS) - set(names):
+        del TOOLS[name]
+
+
 def _spec(name: str, description: str, needed: list[str], optional: list[str]) -> dict[str, object]:
     properties = {argument: {"type": "string"} for argument in [*needed, *optional]}
     parameters = {"type": "object", "properties": properties, "required": needed}
@@ -255,7 +261,9 @@ def main() -> int:
     parser.add_argument("--model", required=True)
     parser.add_argument("--max-turns", type=int, default=50)
     parser.add_argument("--max-tokens", type=int, default=4096)
+    parser.add_argument("--tools", type=lambda text: text.split(","), default=list(TOOLS))
     options = parser.parse_args()
+    keep(options.tools)
     key = os.environ.pop("OPENAI_API_KEY", "")  # not for the tools' programs
     model = Model(os.environ["OPENAI_BASE_URL"], key, options.model, options.max_tokens)
     prompt = sys.stdin.buffer.read().decode("utf-8")

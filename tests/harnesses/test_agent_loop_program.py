@@ -117,6 +117,13 @@ def test_prompt_is_short() -> None:
     assert len(program.specs()) == 8
 
 
+def test_fewer_tools(model: Model, tmp_path: Path) -> None:
+    model.script = [says("", ("fetch", {"url": "http://127.0.0.1"})), says("Done.")]
+    run(model, tmp_path, "Do it.", "--tools", "write,shell")
+    assert [tool["function"]["name"] for tool in model.bodies[0]["tools"]] == ["shell", "write"]
+    assert model.results() == ["error: no tool 'fetch'; tools: shell, write"]
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "result"),
     [

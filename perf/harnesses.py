@@ -1,0 +1,133 @@
+"""What a harness itself costs: seconds, CPU and disk of one two-step task, the model answering at once.
+
+    python perf/harnesses.py [--repeats 3] [--json]
+
+Each program runs for real, as a plain process of this machine (a sandbox adds its own start, not the program's),
+against the real proxy with a scripted engine: one shell command, then a last word. Medians over the repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import resource
+import socket
+import statistics
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from mixharness.engines.base import Completion, GenerateRequest
+from mixharness.engines.codec import ChatCodec
+from mixharness.engines.scripted import ScriptedEngine
+from mixharness.engines.tiny import TINY_DIR
+from mixharness.harnesses import Harness, LaunchContext, get_harness, harness_names
+from mixharness.harnesses.npm import NODE_TARGET
+from mixharness.proxy import Proxy
+from mixharness.sandboxes import get_provider
+from mixharness.sandboxes.base import SandboxSpec
+
+PROMPT = "Write the word done into answer.txt."
+Row = dict[str, Any]
+
+
+def answer(request: GenerateRequest) -> Row:
+    """First one shell command, with whichever tool takes one; then the last words."""
+    asked: Row = dict(request.structured)
+    if any(message["role"] == "tool" for message in asked["messages"]):
+        return {"content": "Done."}
+    shell = next(tool["name"] for tool in asked["tools"] if "command" in tool["parameters"]["properties"])
+    return {"content": "", "tool_calls": [{"name": shell, "arguments": {"command": "printf done > answer.txt"}}]}
+
+
+class TimedEngine(ScriptedEngine):
+    """Notes when the first call came and how long its prompt was."""
+
+    first_call: float | None = None
+    prompt_tokens = 0
+
+    async def generate(self, request: GenerateRequest) -> Completion:
+        if self.first_call is None:
+            self.first_call, self.prompt_tokens = time.monotonic(), len(request.prompt_ids)
+        return await super().generate(request)
+
+
+async def run_once(harness: Harness, profile: str, folder: Path) -> Row:
+    """One run: wall and CPU seconds, seconds to the first call, tokens of its prompt."""
+    engine, proxy, port = TimedEngine(answer, ChatCodec.load(TINY_DIR)), Proxy(), _free_port()
+    session = proxy.open_session("perf", engine)
+    context = LaunchContext(PROMPT, f"http://127.0.0.1:{port}{session.path}", session.secret)
+    launch = harness.launch(context, profile)
+    for name, data in {"workspace/README.txt": b"", **{f"seed/{k}": v for k, v in launch.home_files.items()}}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    seed = folder / "seed" if launch.home_files else None
+    spec = SandboxSpec("perf", folder / "workspace", mounts=harness.mounts(), seed=seed)
+    async with await get_provider("process").create(spec) as sandbox:
+        server = await proxy.serve(await sandbox.listen(port))
+        started, before = time.monotonic(), _cpu_s()
+        result = await sandbox.exec(launch.argv, env=launch.env, stdin=launch.stdin, timeout_s=120)
+        cpu_s = _cpu_s() - before
+        await server.aclose()
+    end = harness.read_end(result)
+    if end.status != "completed" or engine.first_call is None:
+        raise SystemExit(f"{harness.name} {profile}: {end}")
+    first_s = engine.first_call - started
+    return {"wall_s": result.wall_s, "cpu_s": cpu_s, "first_call_s": first_s, "prompt_tokens": engine.prompt_tokens}
+
+
+def measure(name: str, profile: str, repeats: int) -> Row:
+    """Medians over the repeats, and what is installed."""
+    warnings.simplefilter("ignore")  # "process isolates nothing": here that is the point
+    harness = get_harness(name)
+    runs = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            runs.append(asyncio.run(run_once(harness, profile, Path(folder))))
+    medians = {key: round(statistics.median(run[key] for run in runs), 2) for key in runs[0]}
+    return {"version": harness.version, "disk_mb": _disk_mb(harness), **medians}
+
+
+def _disk_mb(harness: Harness) -> int:
+    """What the harness installs; Node, which harnesses share, is left out."""
+    files = [p for m in harness.mounts() if m.target != NODE_TARGET for p in (m.source, *m.source.rglob("*"))]
+    return round(sum(path.lstat().st_blocks * 512 for path in files) / 2**20)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    results = {}
+    for name in harness_names():
+        for profile in get_harness(name).profiles:
+            results[f"{name} {profile}"] = measure(name, profile, options.repeats)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    if options.json:
+        print(json.dumps({"name": "harnesses", "machine": machine, "results": results, "peers": {}, "ratios": {}}))
+        return
+    print(f"{machine}\n{'':22}" + " ".join(f"{key:>13}" for key in next(iter(results.values()))))
+    for name, row in results.items():
+        print(f"{name:22}" + " ".join(f"{value:>13}" for value in row.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The real harness programs against the real proxy: every later prompt starts with the tokens sampled before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixharness.engines.codec import ChatCodec
+from mixharness.engines.scripted import ScriptedEngine
+from mixharness.engines.tiny import TINY_DIR
+from mixharness.harnesses import HarnessEnd, LaunchContext, get_harness
+from mixharness.proxy import Proxy
+from mixharness.sandboxes import get_provider
+from mixharness.sandboxes.base import SandboxLimits, SandboxSpec
+from mixharness.sandboxes.image import build_image
+
+pytestmark = pytest.mark.integration
+
+SHELL = {"agent-loop": "shell", "claude-code": "Bash", "pi": "bash"}
+RUNS = [(name, profile) for name in SHELL for profile in get_harness(name).profiles]
+
+
+def says(content: str, tool: str = "", command: str = "") -> Mapping[str, Any]:
+    calls = [{"name": tool, "arguments": {"command": command}}] if tool else []
+    return {"content": content, "tool_calls": calls}
+
+
+@pytest.mark.parametrize(("name", "profile"), RUNS)
+async def test_sampled_tokens_come_back(name: str, profile: str, tmp_path: Path) -> None:
+    build_image()
+    harness = get_harness(name)
+    harness.install()
+    tool = SHELL[name]
+    script = [says("First.", tool, "echo 'ż \"q\"' > a.txt"), says("", tool, "cat a.txt; exit 3"), says("Done: ż")]
+    proxy = Proxy()
+    session = proxy.open_session("rollout", ScriptedEngine(script, ChatCodec.load(TINY_DIR)))
+    context = LaunchContext("Do it.\n", f"http://127.0.0.1:8080{session.path}", session.secret)
+    launch = harness.launch(context, profile)
+    for relative, data in launch.home_files.items():
+        (tmp_path / "seed" / relative).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "seed" / relative).write_bytes(data)
+    (tmp_path / "workspace").mkdir()
+    spec = SandboxSpec(
+        "test-proxy",
+        tmp_path / "workspace",
+        mounts=harness.mounts(),
+        seed=tmp_path / "seed" if launch.home_files else None,
+        limits=SandboxLimits(memory_mb=harness.memory_mb),
+    )
+    async with await get_provider("bubblewrap").create(spec) as sandbox:
+        server = await proxy.serve(await sandbox.listen(8080), session=session)
+        result = await sandbox.exec(launch.argv, env=launch.env, stdin=launch.stdin, timeout_s=60)
+        await server.aclose()
+
+    assert harness.read_end(result) == HarnessEnd("completed", "Done: ż"), result
+    assert (tmp_path / "workspace/a.txt").read_text() == 'ż "q"\n'
+    assert len(session.calls) == 3
+    for earlier, later in zip(session.calls, session.calls[1:], strict=False):
+        known = np.concatenate([earlier.prompt_ids, earlier.completion_ids])
+        assert np.array_equal(later.prompt_ids[: len(known)], known), later.index
