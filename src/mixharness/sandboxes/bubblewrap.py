@@ -16,7 +16,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mixharness.errors import SandboxError
 from mixharness.sandboxes import cgroups
@@ -52,9 +52,14 @@ class BubblewrapSandbox(SupervisedSandbox):
         super().__init__(spec, control)
         self._launched = launched
 
-    def _oom_kills(self) -> int:
+    def oom_kills(self) -> int:
+        """See `execution.Memory`."""
         group = self._launched.group
         return cgroups.oom_kills(group.memory) if group else 0
+
+    async def ended_the_sandbox(self) -> bool:
+        """The group outlives PID 1."""
+        return self._control.closed and self._closing is None and self.oom_kills() > 0
 
     async def _remove(self) -> None:
         await self._launched.remove()
@@ -218,6 +223,7 @@ def _bwrap(spec: SandboxSpec, rootfs: Path, info: int) -> list[str]:
     arguments += ["--perms", "0700", "--size", small, "--tmpfs", SANDBOX_HOME]
     seed = [Mount(spec.seed, SEED_DIR)] if spec.seed else []
     for mount in (Mount(spec.workspace, spec.workdir, read_only=False), *seed, *spec.mounts):
+        arguments += ["--dir", str(PurePosixPath(mount.target).parent)]  # passable; bwrap's own would be mode 0700
         arguments += ["--ro-bind" if mount.read_only else "--bind", str(mount.source.absolute()), mount.target]
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
 

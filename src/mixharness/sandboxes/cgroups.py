@@ -164,7 +164,7 @@ def reap_groups(kill: Callable[[int], None]) -> list[str]:
     gone = set()
     for folder in _groups():
         name, _, mark = folder.name.partition("@")
-        if owner.alive(mark):
+        if not owner.gone(mark):
             continue
         for pid in (folder / "cgroup.procs").read_text().split():
             kill(int(pid))

@@ -97,9 +97,11 @@ class Control:
             self._end("the sandbox's first process has ended")
             return
         kind, *fields = message.split(b"\0")
-        if kind == b"hello":
-            if not self._hello.done():
-                self._hello.set_result(_peer_pid(self._sock))
+        if kind == b"hello" and not self._hello.done():
+            self._hello.set_result(_peer_pid(self._sock))
+            return
+        if kind == b"failed":
+            _fail(self._hello, f"the sandbox could not be confined: {b' '.join(fields).decode(errors='replace')}")
             return
         future = self._waiting.pop(fields[0], None) if fields else None
         if future is None or future.done():

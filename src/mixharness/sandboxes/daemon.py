@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mixharness.errors import SandboxError
 
@@ -12,10 +15,12 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 TIMEOUT_S = 120
-CONNECTIONS = 64
+THREADS = 32
 FIX = "apt-get install -y --no-install-recommends docker.io && (dockerd >/var/log/dockerd.log 2>&1 &)"
 
+T = TypeVar("T")
 _lock = threading.Lock()
+_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="mixharness-docker")
 _clients: dict[int, APIClient] = {}
 
 
@@ -45,6 +50,11 @@ def _make() -> APIClient:
         raise DaemonMissing("docker-py is missing: pip install docker") from error
     try:
         environment = kwargs_from_env()
-        return docker.APIClient(version="auto", timeout=TIMEOUT_S, num_pools=CONNECTIONS, **environment)
+        return docker.APIClient(version="auto", timeout=TIMEOUT_S, num_pools=THREADS, **environment)
     except DockerException as error:
         raise DaemonMissing(f"no Docker daemon answers: {error}") from error
+
+
+def in_thread(function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    """Runs a blocking call on threads of our own: the loop's few are for everybody's short work."""
+    return asyncio.get_running_loop().run_in_executor(_threads, function, *arguments)

@@ -11,6 +11,7 @@ import asyncio
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from mixharness.errors import SandboxError
 from mixharness.sandboxes import owner
 from mixharness.sandboxes.base import SANDBOX_HOME, SEED_DIR, Check, Mount, SandboxSpec
-from mixharness.sandboxes.cgroups import memory_group, oom_kills
+from mixharness.sandboxes.cgroups import memory_group
+from mixharness.sandboxes.cgroups import oom_kills as cgroup_oom_kills
 from mixharness.sandboxes.control import Control
-from mixharness.sandboxes.daemon import FIX, DaemonMissing, connect
+from mixharness.sandboxes.daemon import FIX, DaemonMissing, connect, in_thread
 from mixharness.sandboxes.image import current_image
 from mixharness.sandboxes.supervised import (
     BASE_ENV,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 LABEL = "mixharness"
 CONTROL_DIR = "/run/mixharness"
+REMOVE_S = 15
+CONFLICT = 409
 
 
 class DockerSandbox(SupervisedSandbox):
@@ -52,12 +56,18 @@ class DockerSandbox(SupervisedSandbox):
         super().__init__(spec, control)
         self.container = container
         self._group = memory_group(pid) if pid else None
+        self._since = int(time.time())
 
-    def _oom_kills(self) -> int:
-        return oom_kills(self._group)
+    def oom_kills(self) -> int:
+        """See `execution.Memory`."""
+        return cgroup_oom_kills(self._group)
+
+    async def ended_the_sandbox(self) -> bool:
+        """The container and its group may be gone by now; the daemon's events tell."""
+        return self._control.closed and await in_thread(_oom_event, self.container, self._since)
 
     async def _remove(self) -> None:
-        await asyncio.to_thread(_remove, self.container)
+        await in_thread(_await_removal, self.container)
 
 
 class DockerProvider:
@@ -76,7 +86,7 @@ class DockerProvider:
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
         """See `SandboxProvider.create`."""
         check_spec(spec)
-        image = await asyncio.to_thread(current_image)
+        image = await in_thread(current_image)
         if image.tag is None:
             raise SandboxError(f"no Docker daemon answers. Fix: {FIX}")
         name = unique_name(spec.label)
@@ -88,14 +98,13 @@ class DockerProvider:
             await sandbox._seed()
         except BaseException:
             starting.cancel()
-            await finish(asyncio.ensure_future(asyncio.to_thread(_remove, name)))
+            await finish(in_thread(_remove, name))
             raise
         return sandbox
 
 
 async def _start(spec: SandboxSpec, tag: str, name: str, folder: Path) -> DockerSandbox:
     """Starts the container and waits for PID 1's call; the control directory is gone afterwards."""
-    loop = asyncio.get_running_loop()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
             waiting.bind(str(folder / "control"))
@@ -103,17 +112,26 @@ async def _start(spec: SandboxSpec, tag: str, name: str, folder: Path) -> Docker
             waiting.setblocking(False)
             folder.chmod(0o711)
             (folder / "control").chmod(0o666)
-            running = asyncio.ensure_future(asyncio.to_thread(_run, spec, tag, name, folder))
-            container = await finish(running)
-            try:
-                connection, _ = await asyncio.wait_for(loop.sock_accept(waiting), START_S)
-            except TimeoutError:
-                raise SandboxError(f"container {name} started, but its first process never called") from None
+            container = await finish(in_thread(_run, spec, tag, name, folder))
+            connection = await _call(waiting, container)
         control = Control(connection)
         pid = await control.hello(START_S)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return DockerSandbox(spec, control, container, pid)
+
+
+async def _call(waiting: socket.socket, container: str) -> socket.socket:
+    """PID 1's connection; an error as soon as the container has ended without."""
+    accepting = asyncio.create_task(asyncio.get_running_loop().sock_accept(waiting))
+    deadline = time.monotonic() + START_S
+    try:
+        while not (await asyncio.wait({accepting}, timeout=1.0))[0]:
+            if time.monotonic() > deadline or not await in_thread(_runs, container):
+                raise SandboxError(f"container {container} started, but its first process never called")
+        return accepting.result()[0]
+    finally:
+        accepting.cancel()
 
 
 def _run(spec: SandboxSpec, tag: str, name: str, folder: Path) -> str:
@@ -148,7 +166,6 @@ def container_config(spec: SandboxSpec, tag: str, folder: Path, client: APIClien
         security_opt=["no-new-privileges:true"],
         mem_limit=memory,
         memswap_limit=memory,
-        mem_swappiness=None,
         pids_limit=limits.pids,
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=shm_mb(spec) * 2**20,
@@ -167,7 +184,7 @@ def container_config(spec: SandboxSpec, tag: str, folder: Path, client: APIClien
         hostname="sandbox",
         environment=_environment(BASE_ENV),
         labels={LABEL: "1", f"{LABEL}.rollout": spec.label, f"{LABEL}.pid": owner.mark()},
-        networking_config=None,
+        network_disabled=True,  # runc makes the empty namespace itself, for a third of the CPU of dockerd's
         host_config=host,
     )
     return config
@@ -192,31 +209,63 @@ def _bind(mount: Mount) -> Any:
     }
 
 
-def _remove(container: str) -> None:
-    """Removes a container, whatever its state; one that is gone or going is fine, and waited for."""
-    from docker.errors import APIError, DockerException, NotFound
+def _runs(container: str) -> bool:
+    from docker.errors import NotFound
 
-    client = connect()
     try:
-        client.remove_container(container, force=True, v=True)
+        return bool(connect().inspect_container(container)["State"]["Running"])
+    except NotFound:
+        return False
+
+
+def _oom_event(container: str, since: int) -> bool:
+    events = connect().events(
+        since=since, until=int(time.time()) + 1, filters={"container": container, "event": "oom"}, decode=True
+    )
+    return any(True for _ in events)
+
+
+def _await_removal(container: str) -> None:
+    """Waits until the daemon has removed a container whose PID 1 is ending; removes it where that doesn't happen.
+
+    That way costs the daemon a third less than being told to kill and remove it.
+    """
+    from docker.errors import NotFound
+    from requests.exceptions import RequestException
+
+    try:
+        connect().wait(container, timeout=REMOVE_S, condition="removed")
     except NotFound:
         return
-    except APIError as error:
-        if error.status_code != 409:
-            raise SandboxError(f"removing container {container} failed: {error}") from error
+    except RequestException:
+        _remove(container)
+
+
+def _remove(container: str) -> None:
+    """Removes a container, whatever its state; one that is gone is fine, one that is going is waited for."""
+    from docker.errors import APIError, DockerException, NotFound
+
+    deadline = time.monotonic() + 2 * REMOVE_S
+    while True:
         try:
-            client.wait(container, condition="removed")
+            connect().remove_container(container, force=True, v=True)
         except NotFound:
             return
-    except DockerException as error:
-        raise SandboxError(f"removing container {container} failed: {error}") from error
+        except APIError as error:
+            if error.status_code != CONFLICT or time.monotonic() > deadline:
+                raise SandboxError(f"removing container {container} failed: {error}") from error
+            time.sleep(0.05)
+        except DockerException as error:
+            raise SandboxError(f"removing container {container} failed: {error}") from error
+        else:
+            return
 
 
 def reap_containers() -> list[str]:
     """Removes containers whose owning process is gone; their names."""
-    gone = []
+    reaped = []
     for container in connect().containers(all=True, filters={"label": f"{LABEL}=1"}):
-        if not owner.alive(container["Labels"].get(f"{LABEL}.pid", "")):
+        if owner.gone(container["Labels"].get(f"{LABEL}.pid", "")):
             _remove(container["Id"])
-            gone.append(container["Names"][0].lstrip("/"))
-    return gone
+            reaped.append(container["Names"][0].lstrip("/"))
+    return reaped

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from mixharness.errors import SandboxError
 from mixharness.sandboxes.base import ExecResult
@@ -13,6 +14,18 @@ from mixharness.sandboxes.control import Control, Reply, encode_request
 
 KILL_S = 10.0
 _CHUNK = 65536
+
+
+class Memory(Protocol):
+    """What a sandbox knows about its memory limit."""
+
+    def oom_kills(self) -> int:
+        """How often the limit killed something so far; 0 where it can't be seen."""
+        ...
+
+    async def ended_the_sandbox(self) -> bool:
+        """Whether the sandbox has ended because the limit killed PID 1: the program's doing, not ours."""
+        ...
 
 
 async def run(
@@ -23,7 +36,7 @@ async def run(
     stdin: bytes | None,
     timeout_s: float | None,
     output_limit: int,
-    oom_kills: Callable[[], int],
+    memory: Memory,
 ) -> ExecResult:
     """Runs argv inside and waits for its end; daemons that keep its pipes open don't delay it.
 
@@ -32,23 +45,28 @@ async def run(
     Raises:
         SandboxError: the sandbox ended.
     """
-    started, before = time.monotonic(), oom_kills()
+    started, before = time.monotonic(), memory.oom_kills()
     streams = Streams(stdin, output_limit)
     try:
         future = streams.start(control, argv, env)
         reply = await _finish(control, future, timeout_s)
-        streams.drain()
+        oom = memory.oom_kills() > before
+    except SandboxError:
+        if not await memory.ended_the_sandbox():
+            raise
+        reply, oom = Reply("exit", "-9", None), True
     finally:
+        streams.drain()
         streams.close()
     wall_s = time.monotonic() - started
     out, err = streams.stdout.text(), streams.stderr.text()
     if reply is None:
-        return ExecResult(None, out, err, timed_out=True, oom=oom_kills() > before, wall_s=wall_s)
+        return ExecResult(None, out, err, timed_out=True, oom=oom, wall_s=wall_s)
     if reply.kind == "fail":
         return ExecResult(126, out, f"{err}cannot start {argv[0]}: {reply.text}\n", wall_s=wall_s)
     status = int(reply.text)
     code = status if status >= 0 else 128 - status
-    return ExecResult(code, out, err, oom=oom_kills() > before, wall_s=wall_s)
+    return ExecResult(code, out, err, oom=oom, wall_s=wall_s)
 
 
 async def _finish(control: Control, future: asyncio.Future[Reply], timeout_s: float | None) -> Reply | None:

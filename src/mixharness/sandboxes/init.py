@@ -9,6 +9,7 @@ ends, and its pid namespace with it, when the host closes the control socket or 
           FILTER (a file of BPF instructions)
 
     host → init                                             init → host
+                                                            hello | failed REASON
     exec ID      + fds (request, stdin, stdout, stderr)     exit ID STATUS | fail ID REASON
     kill ID                                                 done ID
     listen ID PORT                                          done ID + fd (a listening socket) | fail ID REASON
@@ -177,9 +178,13 @@ def connect(address: str) -> _socket.socket:
 
 def main(address: str, uid: str, gid: str, home: str, workdir: str, filter_path: str) -> None:
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # which PID 1 ignores; Python's own handler would end it
-    confine(int(uid), int(gid), home, filter_path)
-    os.chdir(workdir)
     init = Init(connect(address))
+    try:
+        confine(int(uid), int(gid), home, filter_path)
+        os.chdir(workdir)
+    except OSError as error:
+        init.say(b"failed", str(error).encode())
+        return
     init.say(b"hello")
     init.serve()
 

@@ -7,18 +7,23 @@ from pathlib import Path
 
 
 def mark(pid: int | None = None) -> str:
-    """`pid.start time in clock ticks since boot.first part of the boot id`, or "" for a pid that is gone."""
+    """`pid.start time.boot id.pid namespace`, or "" for a pid that is gone."""
     number = os.getpid() if pid is None else pid
     try:
         stat = Path(f"/proc/{number}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
     start = stat.rpartition(")")[2].split()[19]
+    return f"{number}.{start}.{_where()}"
+
+
+def _where() -> str:
+    """This boot and pid namespace: a mark made elsewhere says nothing about the processes seen here."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-    return f"{number}.{start}.{boot}"
+    return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
 
 
-def alive(marked: str) -> bool:
-    """Whether the process that made this mark still runs."""
-    pid = marked.partition(".")[0]
-    return pid.isdigit() and mark(int(pid)) == marked
+def gone(marked: str) -> bool:
+    """Whether the process that made this mark has certainly ended."""
+    pid, _, rest = marked.partition(".")
+    return pid.isdigit() and rest.partition(".")[2] == _where() and mark(int(pid)) != marked

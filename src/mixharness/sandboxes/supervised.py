@@ -64,7 +64,7 @@ class SupervisedSandbox:
             stdin=stdin,
             timeout_s=timeout_s,
             output_limit=output_limit,
-            oom_kills=self._oom_kills,
+            memory=self,
         )
 
     async def kill_all(self) -> None:
@@ -84,8 +84,12 @@ class SupervisedSandbox:
     async def _remove(self) -> None:
         raise NotImplementedError
 
-    def _oom_kills(self) -> int:
-        """How often the memory limit killed something so far."""
+    def oom_kills(self) -> int:
+        """See `execution.Memory`."""
+        raise NotImplementedError
+
+    async def ended_the_sandbox(self) -> bool:
+        """See `execution.Memory`."""
         raise NotImplementedError
 
     async def _seed(self) -> None:
