@@ -3,13 +3,15 @@
 Every text round-trips exactly through the tokenizer: no normaliser, all 256 bytes in the vocabulary. The chat
 template is that of a non-thinking Qwen3: no think block in the generation prompt.
 
-`python -m mixharness.engines.tiny.build DIR` writes a fresh, untrained policy to DIR.
+`python -m mixharness.engines.tiny.build DIR [FILE...]` writes a fresh, untrained policy to DIR; its tokenizer is
+fitted to made-up text and to the files' (of a .json file, all strings in it: recorded requests, for example).
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -130,8 +132,25 @@ def save_policy(directory: Path, tokenizer: PreTrainedTokenizerFast, model: Qwen
     model.save_pretrained(directory)
 
 
+def texts_of(path: Path) -> Iterator[str]:
+    """The text of a file; of a .json file, every string in it."""
+    if path.suffix == ".json":
+        yield from _strings(json.loads(path.read_bytes()))
+    else:
+        yield path.read_text()
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
 if __name__ == "__main__":
-    fresh = train_tokenizer(corpus())
+    given = [text for name in sys.argv[2:] for text in texts_of(Path(name))]
+    fresh = train_tokenizer([*corpus(), *given])
     policy = build_model(len(fresh))
     torch.nn.Module.to(policy, torch.bfloat16)
     save_policy(Path(sys.argv[1]), fresh, policy)
