@@ -1,5 +1,7 @@
 python3 billing/pipeline.py
-mv out/bill.json /tmp/old-bill.json
+OLD=$(mktemp)
+export OLD
+mv out/bill.json "$OLD"
 python3 - <<'END'
 import re
 path = "billing/pipeline.py"
@@ -39,8 +41,8 @@ open("CHANGES.md", "w").write(text.replace("## 1.4.2", new + "## 1.4.2"))
 END
 python3 billing/pipeline.py
 python3 - <<'END'
-import csv, json
-old, new = json.load(open("/tmp/old-bill.json")), json.load(open("out/bill.json"))
+import csv, json, os
+old, new = json.load(open(os.environ["OLD"])), json.load(open("out/bill.json"))
 rows = [[name, old[name], new[name], new[name] - old[name]] for name in new if abs(new[name] - old[name]) > 0.004]
 rows.sort(key=lambda row: row[3])
 with open("out/corrections.csv", "w", newline="") as file:
@@ -48,4 +50,4 @@ with open("out/corrections.csv", "w", newline="") as file:
     out.writerow(["customer", "old", "new", "difference"])
     out.writerows([name, *(f"{number:.2f}" for number in numbers)] for name, *numbers in rows)
 END
-rm -r /tmp/old-bill.json billing/__pycache__ 2>/dev/null || true
+rm -r "$OLD" billing/__pycache__ 2>/dev/null || true
