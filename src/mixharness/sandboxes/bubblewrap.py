@@ -8,6 +8,7 @@ need root; `check` says when they don't hold. bwrap and PID 1 both end when this
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import shutil
@@ -70,13 +71,17 @@ class Launched:
 
     def __init__(self) -> None:
         self.group: cgroups.Group | None = None
+        self._control: Control | None = None
         self._monitor: subprocess.Popen[bytes] | None = None
-        self._complaints = os.memfd_create("bwrap-stderr", os.MFD_CLOEXEC)
+        self._complaints: int | None = os.memfd_create("bwrap-stderr", os.MFD_CLOEXEC)
+        self._init: int | None = None
+        self._owner = os.getpid()
 
     async def start(self, spec: SandboxSpec, rootfs: Path, name: str, limited: bool) -> Control:
         """Starts bwrap and waits for PID 1's word; then puts it under the limits, before any program runs."""
+        _live.add(self)
         if limited:
-            self.group = await asyncio.to_thread(cgroups.Group, name, spec.limits)
+            self.group = cgroups.Group(name, spec.limits)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         info_read, info_write = os.pipe2(os.O_CLOEXEC)
         with theirs, open(info_read, "rb") as info:
@@ -94,33 +99,66 @@ class Launched:
             finally:
                 os.close(info_write)
             theirs.close()
-            control = Control(ours)
+            self._control = Control(ours)
             try:
-                await control.hello(START_S)
+                await self._control.hello(START_S)
             except SandboxError as error:
                 raise SandboxError(f"bubblewrap did not start: {self._said() or error}") from error
+            pid = json.loads(info.read())["child-pid"]
+            self._init = os.pidfd_open(pid)
             if self.group:
-                self.group.add(json.loads(info.read())["child-pid"])
-        return control
+                self.group.add(pid)
+        return self._control
 
     def _said(self) -> str:
+        assert self._complaints is not None
         return os.pread(self._complaints, 2000, 0).decode(errors="replace").strip()
 
     async def remove(self) -> None:
         """Waits for the end, which the closed control socket brings; forces it where it doesn't come."""
+        if self._control is not None:
+            self._control.close()
         if self._monitor is not None:
             try:
                 await asyncio.wait_for(_ended(self._monitor.pid), END_S)
             except TimeoutError:
-                self._monitor.send_signal(signal.SIGKILL)  # and, with it, PID 1 (--die-with-parent)
+                self._kill()
                 await asyncio.wait_for(_ended(self._monitor.pid), END_S)
             self._monitor.wait()
             self._monitor = None
         if self.group:
             await asyncio.to_thread(self.group.remove)
-        if self._complaints >= 0:
-            os.close(self._complaints)
-            self._complaints = -1
+        for descriptor in filter(None, (self._complaints, self._init)):
+            os.close(descriptor)
+        self._complaints = self._init = None
+        _live.discard(self)
+
+    def _kill(self) -> None:
+        assert self._monitor is not None
+        if self._init is None:
+            self._monitor.kill()
+        else:
+            signal.pidfd_send_signal(self._init, signal.SIGKILL)
+
+    def remove_at_exit(self) -> None:
+        """The same without a loop, when the interpreter ends; a fork that ends leaves it alone."""
+        if self._owner != os.getpid():
+            return
+        if self._control is not None:
+            self._control.close()
+        if self._monitor is not None:
+            self._monitor.wait(END_S)
+        if self.group:
+            self.group.remove()
+
+
+_live: set[Launched] = set()
+
+
+@atexit.register
+def _remove_all() -> None:
+    for launched in tuple(_live):
+        launched.remove_at_exit()
 
 
 async def _ended(pid: int) -> None:
