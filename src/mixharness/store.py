@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import zstandard
@@ -24,13 +24,15 @@ import zstandard
 from mixharness.engines.base import Sampling
 from mixharness.errors import MixharnessError
 from mixharness.limits import Outcome
-from mixharness.rollout import Rollout
 from mixharness.trees.arrays import TOKEN_FIELDS, pack_tokens, unpack_tokens
 from mixharness.trees.call import ModelCall
 from mixharness.trees.ledger import Ledger
 from mixharness.trees.select import trajectory
 from mixharness.trees.trajectory import Trajectory
 from mixharness.trees.tree import CallTree
+
+if TYPE_CHECKING:
+    from mixharness.rollout import Rollout
 
 _UNFINISHED = ".tmp-"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -165,6 +167,8 @@ def _path(path: Trajectory) -> dict[str, Any]:
 def _rollout(
     document: Mapping[str, Any], tree: CallTree, rows: list[Mapping[str, object]], workspace: Path | None
 ) -> Rollout:
+    from mixharness.rollout import Rollout  # rollout starts the whole machinery; listing a run needs none of it
+
     tokens = document["tokens"]
     return Rollout(
         rollout_id=document["rollout_id"],

@@ -171,6 +171,16 @@ def test_another_conversation_of_the_same_agent_is_main() -> None:
     assert (label.role, label.kind, label.of) == ("main", "new", None)
 
 
+def test_another_conversation_may_mention_what_the_first_one_used() -> None:
+    later = user("look at a first command of mine and then do something else")
+    assert labels(first_step(), make_call(1, [SYSTEM, later], says("done")))[1] == ("main", "new", None)
+
+
+def test_a_copy_of_the_agent_is_a_subagent_when_its_task_is_what_was_asked_for() -> None:
+    copy = [SYSTEM, user("reminder that precedes it\na first command of mine")]
+    assert labels(first_step(), make_call(1, copy, says("done")))[1] == ("subagent", "new", None)
+
+
 def test_a_title_may_come_before_the_main_agent() -> None:
     title = [system("you make titles"), TASK]
     assert labels(make_call(0, title, says("A Fine Title"), tools=()), make_call(1, HISTORY, FIRST)) == [

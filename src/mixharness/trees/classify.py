@@ -192,13 +192,21 @@ class _Labeller:
     def _spawner(self, root: int) -> int | None:
         """The call whose tool-call argument is the task of this thread."""
         said = self.histories.said(root, frozenset({"user"}))
-        for call in reversed(range(root)):
+        for call in reversed(range(root)) if self.calls[root].tools else ():
             answer = self.calls[call].answer
-            if answer is not None and self.threads[call] != root and self.calls[root].tools:
-                tasks = sorted(argument_texts(answer), key=len)
-                if tasks and longest_piece_in(tasks[-1], said) and quoted_share(tasks[-1], said) >= _USED:
-                    return call
+            if answer is None or self.threads[call] == root:
+                continue
+            task = max(argument_texts(answer), key=len, default="")
+            given = longest_piece_in(task, said) and quoted_share(task, said) >= _USED
+            # The same agent may mention in a later conversation what it used in an earlier one.
+            if given and (not self._same_agent(call, root) or pieces(said)[-1:] == pieces(task)[-1:]):
+                return call
         return None
+
+    def _same_agent(self, a: int, b: int) -> bool:
+        """Equal system messages and equal tools."""
+        tools = [{tool["name"] for tool in self.calls[call].tools} for call in (a, b)]
+        return self.histories.system[a] == self.histories.system[b] and tools[0] == tools[1]
 
     def _consumer(self, root: int) -> int | None:
         """The later call of another thread with this thread's last answer in a tool result."""
@@ -227,13 +235,10 @@ class _Labeller:
         return bool(parts) and parts[-1] in where
 
     def _second_session(self, root: int) -> _Verdict | None:
-        main, system = self.main, self.histories.system
-        if main is not None and system[root] == system[main] and self._same_tools(root, main):
-            return _Verdict("main", f"system messages and tools of call {main}: another conversation", 0.7)
+        if self.main is not None and self._same_agent(root, self.main):
+            why = f"system messages and tools of call {self.main}: another conversation"
+            return _Verdict("main", why, 0.7)
         return None
-
-    def _same_tools(self, a: int, b: int) -> bool:
-        return {tool["name"] for tool in self.calls[a].tools} == {tool["name"] for tool in self.calls[b].tools}
 
 
 def _threads(links: Sequence[Link]) -> list[int]:
