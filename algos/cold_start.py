@@ -76,10 +76,10 @@ class Recipe:
     """
 
     seed: int = 0
-    demonstrations: int = 4
+    demonstrations: int = 3
     vocab_size: int = 2048
-    short_steps: int = 1000
-    whole_steps: int = 250
+    short_steps: int = 800
+    whole_steps: int = 200
     batch: int = 48
     learning_rate: float = 4e-3
     whole_learning_rate: float = 1e-3
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make_policy(recipe: Recipe, out: Path, run: Path, sandbox: str) -> None:
-    """The four steps of the module's head; demonstrations found in `run` are used again.
+    """The four steps of the module's head; what an earlier try left in `run` is used again.
 
     Raises:
         GateError: the result falls short of the gate; it is left in `run`/policy.
@@ -242,11 +242,11 @@ def make_policy(recipe: Recipe, out: Path, run: Path, sandbox: str) -> None:
         frames = one_frame_each(conversations)
         tokenizer = train_tokenizer(corpus(conversations, train_tasks(), recipe), recipe.vocab_size)
         codec, model = ChatCodec(tokenizer), build_model(len(tokenizer), recipe.seed)
-        losses = _train(model, codec, conversations, recipe, progress)
+        _train(Trainer(model, codec, conversations, recipe), run, progress)
     save_policy(run / "policy", tokenizer, model.eval())
     engine = TransformersEngine(run / "policy")
     shares = {frame.harness: known_share(engine, [frame], train_tasks(), seeds=8) for frame in frames}
-    report = {"recipe": dataclasses.asdict(recipe), "known_commands": shares, "losses": losses}
+    report = {"recipe": dataclasses.asdict(recipe), "known_commands": shares}
     (run / "report.json").write_text(json.dumps(report, indent=1))
     print(json.dumps(shares))
     if min(shares.values()) < GATE:
@@ -262,29 +262,30 @@ def _demonstrations(recipe: Recipe, run: Path, sandbox: str, progress: Progress)
     return load_conversations(path)
 
 
-def _train(
-    model: Qwen3ForCausalLM,
-    codec: ChatCodec,
-    conversations: Sequence[Conversation],
-    recipe: Recipe,
-    progress: Progress,
-) -> dict[str, list[float]]:
-    """Both stages; the losses of each, averaged over ten steps at a time."""
-    trainer, losses = Trainer(model, codec, conversations, recipe), {}
+def _train(trainer: Trainer, run: Path, progress: Progress) -> None:
+    """Both stages. A stage that `run` holds already is loaded; `run`/losses.jsonl gets every tenth step's mean."""
+    recipe = trainer.recipe
     stages = (
         ("short", recipe.short_steps, recipe.learning_rate),
         ("whole", recipe.whole_steps, recipe.whole_learning_rate),
     )
     for name, steps, peak in stages:
+        kept = run / f"{name}.pt"
+        if kept.exists():
+            trainer.model.load_state_dict(torch.load(kept, weights_only=True))
+            continue
         bar, seen = progress.add_task(name, total=steps), []
 
         def advance(loss: float, bar: Any = bar, seen: list[float] = seen, name: str = name) -> None:
             seen.append(loss)
-            progress.update(bar, advance=1, description=f"{name} loss {np.mean(seen[-10:]):.3f}")
+            mean = float(np.mean(seen[-10:]))
+            progress.update(bar, advance=1, description=f"{name} loss {mean:.3f}")
+            if len(seen) % 10 == 0:
+                with (run / "losses.jsonl").open("a") as file:
+                    file.write(json.dumps({"stage": name, "step": len(seen), "loss": mean}) + "\n")
 
         trainer.stage(steps, peak, name == "whole", advance)
-        losses[name] = [float(np.mean(seen[i : i + 10])) for i in range(0, len(seen), 10)]
-    return losses
+        torch.save(trainer.model.state_dict(), kept)
 
 
 if __name__ == "__main__":

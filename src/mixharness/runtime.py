@@ -6,7 +6,6 @@ Synchronous callers (Gymnasium, the command line) hand it coroutines and wait.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import threading
 from collections.abc import Coroutine
@@ -65,6 +64,7 @@ def shared_runtime() -> Runtime:
     global _shared  # noqa: PLW0603 - one loop per process, on purpose
     if _shared is None or _shared[0] != os.getpid():
         runtime = Runtime()
-        atexit.register(runtime.close)
+        # atexit comes too late: by then no executor takes work, and sandboxes are removed in one
+        threading._register_atexit(runtime.close)  # type: ignore[attr-defined]
         _shared = (os.getpid(), runtime)
     return _shared[1]
