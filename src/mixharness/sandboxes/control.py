@@ -115,7 +115,8 @@ class Control:
         if self._closed:
             return
         self._closed = True
-        self._loop.remove_reader(self._sock.fileno())
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
         for future in self._waiting.values():
             _fail(future, reason)
@@ -124,7 +125,7 @@ class Control:
 
 
 def _fail(future: asyncio.Future[Any], reason: str) -> None:
-    if not future.done():
+    if not future.done() and not future.get_loop().is_closed():
         future.set_exception(SandboxError(reason))
         future.exception()  # marks it retrieved: nobody may be waiting
 

@@ -97,10 +97,18 @@ class DockerProvider:
             sandbox = starting.result()
             await sandbox._seed()
         except BaseException:
-            starting.cancel()
-            await finish(in_thread(_remove, name))
+            await finish(asyncio.create_task(_abandon(starting, name)))
             raise
         return sandbox
+
+
+async def _abandon(starting: asyncio.Task[DockerSandbox], name: str) -> None:
+    """Undoes a start that failed or was cancelled, once the request in flight has ended."""
+    starting.cancel()
+    await asyncio.wait({starting})
+    if not starting.cancelled() and starting.exception() is None:
+        await starting.result().close()
+    await in_thread(_remove, name)
 
 
 async def _start(spec: SandboxSpec, tag: str, name: str, folder: Path) -> DockerSandbox:
@@ -115,7 +123,11 @@ async def _start(spec: SandboxSpec, tag: str, name: str, folder: Path) -> Docker
             container = await finish(in_thread(_run, spec, tag, name, folder))
             connection = await _call(waiting, container)
         control = Control(connection)
-        pid = await control.hello(START_S)
+        try:
+            pid = await control.hello(START_S)
+        except BaseException:
+            control.close()
+            raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return DockerSandbox(spec, control, container, pid)
