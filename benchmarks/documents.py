@@ -151,3 +151,13 @@ def _table() -> Table:
 
 def _view(title: str, table: Table, notes: list[str]) -> Group:
     return Group(Text(title, style="bold"), table, *(Text(note) for note in notes))
+
+
+def tasks_markdown(document: TasksDocument) -> str:
+    """The tasks as a Markdown table, for the documentation."""
+    rows = [
+        (f"`{row['id']}`", row["category"], str(row["split"]), " ".join(row["tags"]), row["prompt_chars"], row["files"])
+        for row in document["tasks"]
+    ]
+    lines = [("task", "category", "split", "kind", "prompt characters", "files"), ("---",) * 6, *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -218,3 +219,14 @@ async def test_what_a_grader_can_reach(tmp_path: Path, provider: SandboxProvider
     verdict = await attempt(program(WORLD), "", tmp_path / "w", provider)
     assert verdict.score == 1.0, verdict
     assert not (tmp_path / "w/new").exists()
+
+
+async def test_the_example_benchmark_of_the_docs(tmp_path: Path, bubblewrap: SandboxProvider) -> None:
+    docs = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", docs, re.S)
+    module: dict[str, Any] = {"__name__": "example"}
+    exec(compile(example, "docs/benchmarks.md", "exec"), module)
+    for task_id in module["Sums"]().task_ids():
+        task = module["Sums"]().load(task_id, 3)
+        assert (await attempt(task, task.oracle, tmp_path / task_id, bubblewrap)).score == 1.0
+        assert (await attempt(task, "", tmp_path / f"{task_id}-untouched", bubblewrap)).score == 0.0
