@@ -13,7 +13,7 @@ import hmac
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -263,8 +263,10 @@ class Session:
         if not outcome.get("message"):
             self._store(replace(call, status="failed", error=error or "recorded without an answer"))
             return self._calls[call.index]
-        ids = self.engine.codec.encode_answer(call.messages, call.tools, _message_of(outcome["message"]))
-        self._answer(call, Completion(ids, np.zeros(len(ids), np.float32), "stop", call.weight_version), error)
+        message = _message_of(outcome["message"])
+        ids = self.engine.codec.encode_answer(call.messages, call.tools, message)
+        completion = Completion(ids, np.zeros(len(ids), np.float32), "stop", call.weight_version)
+        self._answer(call, completion, error, [tool["id"] for tool in message.get("tool_calls", ())])
         return self._calls[call.index]
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -385,10 +387,10 @@ class Session:
     def _why_left(self, index: int) -> str:
         return "client left" if index in self._left else ""
 
-    def _answer(self, call: ModelCall, completion: Completion, error: str) -> Sampled:
+    def _answer(self, call: ModelCall, completion: Completion, error: str, tool_ids: Sequence[str] = ()) -> Sampled:
         """Records a sampled answer; with an error, its tokens are kept and the call is failed."""
         answer, text = read(completion, self.engine.codec, call.prompt_ids)
-        answer = self._with_ids(call, answer)
+        answer = _with_ids(call.dialect, answer, tool_ids)
         call = replace(
             call,
             completion_ids=completion.ids,
@@ -411,14 +413,6 @@ class Session:
     def answer_id(self, index: int) -> str:
         """Unique within the proxy; also the signature of the answer's thinking block."""
         return f"{self.id}-{index}"
-
-    def _with_ids(self, call: ModelCall, answer: Message) -> Message:
-        """The answer, its tool-call ids in the dialect's style."""
-        if not answer.get("tool_calls"):
-            return answer
-        dialect = next(dialect for dialect in DIALECTS if dialect.name == call.dialect)
-        calls = [{**c, "id": dialect.call_id(c["id"].removeprefix("call_"))} for c in answer["tool_calls"]]
-        return {**answer, "tool_calls": calls}
 
     def _faulted(self, index: int, fault: InjectedFault) -> None:
         error = f"injected fault {fault.status}: {fault.message}"
@@ -451,6 +445,16 @@ class Session:
         self._changed_at = time.monotonic()
         change, self._change = self._change, asyncio.Event()
         change.set()
+
+
+def _with_ids(dialect_name: str, answer: Message, given: Sequence[str]) -> Message:
+    """The answer with the given tool-call ids, or else with the codec's in the dialect's style."""
+    if not answer.get("tool_calls"):
+        return answer
+    dialect = next(dialect for dialect in DIALECTS if dialect.name == dialect_name)
+    own = [dialect.call_id(call["id"].removeprefix("call_")) for call in answer["tool_calls"]]
+    ids = given if len(given) == len(own) else own
+    return {**answer, "tool_calls": [{**c, "id": i} for c, i in zip(answer["tool_calls"], ids, strict=True)]}
 
 
 def _message_of(recorded: Mapping[str, Any]) -> Message:

@@ -33,6 +33,7 @@ class Prompt:
     Attributes:
         ids: int32 [p].
         extends, fork: as in ModelCall; exactly one is None.
+        base: the call it goes on from, extended or not.
         tools: digest of the tools.
         chain, opening: digests of the whole history and of its start up to the first message after the system's.
         notes: what the client changed in the answer it sent back.
@@ -41,6 +42,7 @@ class Prompt:
     ids: TokenIds
     extends: int | None
     fork: str | None
+    base: int | None
     tools: Key
     chain: Key
     opening: Key
@@ -67,11 +69,15 @@ class Splicer:
         """The prompt of a request. Records nothing."""
         toolset = blake2b(dumps(tools), digest_size=16).digest()
         links = self._links(messages)
+        end = next((n for n in range(len(links), 0, -1) if links[n - 1] in self._answers), 0)
         known = self._prompts.get(links[-1], {}).get(toolset) or self._last
-        if known is not None and known.chain == links[-1] and known.tools == toolset:
-            return known
-        self._last = self._build(messages, tools, toolset, links)
-        return self._last
+        if known is None or (known.chain, known.tools, known.base) != (
+            links[-1],
+            toolset,
+            self._base(links, end, toolset),
+        ):
+            known = self._last = self._build(messages, tools, toolset, links, end)
+        return known
 
     def add_prompt(self, prompt: Prompt) -> None:
         """A request was accepted: from now on its repetition reuses the ids."""
@@ -102,22 +108,25 @@ class Splicer:
             links.append(key)
         return tuple(links)
 
+    def _base(self, links: Sequence[Key], end: int, toolset: Key) -> int | None:
+        """The call whose answer is the end of the known part of a history."""
+        return self._answers[links[end - 1]].get(toolset) if end else None
+
     def _build(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], toolset: Key, links: tuple[Key, ...]
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], toolset: Key, links: tuple[Key, ...], end: int
     ) -> Prompt:
-        end = next((n for n in range(len(links), 0, -1) if links[n - 1] in self._answers), 0)
         new, chain, opening = messages[end:], links[-1], _opening(messages, links)
+        base = self._base(links, end, toolset)
         fork = "history_rewritten" if opening in self._started else "new"
         if end and all(message["role"] != "assistant" for message in new):
-            base = self._answers[links[end - 1]].get(toolset)
             ids = None if base is None or not new else self._bridge(self._calls[base], new, tools)
             if ids is not None:
                 notes = _changes(messages[end - 1], self._calls[base].answer)  # type: ignore[index]
-                return Prompt(ids, base, None, toolset, chain, opening, notes)
+                return Prompt(ids, base, None, base, toolset, chain, opening, notes)
             fork = "tools_changed" if base is None else "bridge_refused"
         elif set(self._prompts.get(chain, ())) - {toolset}:
             fork = "tools_changed"
-        return Prompt(self._codec.render(messages, tools), None, fork, toolset, chain, opening)
+        return Prompt(self._codec.render(messages, tools), None, fork, base, toolset, chain, opening)
 
     def _bridge(self, call: ModelCall, new: Sequence[Message], tools: Sequence[ToolSpec]) -> TokenIds | None:
         return self._codec.bridge(call.prompt_ids, call.completion_ids, new, tools)

@@ -14,6 +14,7 @@ import orjson
 
 _LONE = re.compile("[\ud800-\udfff]")
 _MAX_EXACT = 2**53
+"""Integers below this survive a JavaScript client unchanged."""
 
 
 class BadRequest(Exception):
@@ -67,9 +68,9 @@ def scrub(value: Any) -> Any:
         return {scrub(key): scrub(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [scrub(item) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MAX_EXACT:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _MAX_EXACT:
         return float(value) if abs(value) < 1e308 else None
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_EXACT:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_EXACT:
         return int(value)
     return value
 
