@@ -63,7 +63,7 @@ class WeightSync:
             raise WeightSyncError(
                 f"{self.engine.spec}: after weight update {version} its log-probs differ from the trainer's by "
                 f"{gap:.4g} (bound {self.bound:g}): it serves other weights, or computes in a lower precision (then "
-                "raise sync.bound)"
+                "raise trainer.sync_bound)"
             )
         return gap
 

@@ -1,0 +1,89 @@
+"""Makes the parts of a run from its configuration: engine, collector, tasks, model. Train and evaluate share them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from mixharness.benchmarks import get_benchmark
+from mixharness.benchmarks.evaluate import select_tasks
+from mixharness.benchmarks.task import Benchmark
+from mixharness.engines import make_engine
+from mixharness.engines.base import Engine
+from mixharness.engines.tiny import TINY_DIR
+from mixharness.envs.collect import Collector
+from mixharness.errors import ConfigError, UnknownName
+from mixharness.limits import Limits
+from mixharness.runtime import Runtime
+from mixharness.sandboxes import get_provider
+from mixharness.trees.select import TreeOptions
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def plain(node: Any) -> Any:
+    """A configuration node as dicts and lists, interpolations resolved."""
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def build_benchmark(config: DictConfig) -> tuple[Benchmark, list[str]]:
+    """The benchmark, and the ids of the tasks asked for.
+
+    Raises:
+        UnknownName: no such benchmark or task.
+        ConfigError: nothing is left of its tasks.
+    """
+    group = config.benchmark
+    benchmark = get_benchmark(group.name, group.path)
+    if group.tasks is None:
+        return benchmark, select_tasks(benchmark, split=group.split, tags=plain(group.tags))
+    known = benchmark.task_ids()
+    for task in group.tasks:
+        if task not in known:
+            raise UnknownName(f"{group.name} task", task, known)
+    return benchmark, list(group.tasks)
+
+
+def build_engine(config: DictConfig) -> Engine:
+    """The engine named by `engine.spec`."""
+    return make_engine(config.engine.spec, config.engine.tokenizer, **plain(config.engine.options))
+
+
+def build_collector(config: DictConfig, engine: Engine, runtime: Runtime, run_dir: Path) -> Collector:
+    """Runs rollouts in the sandboxes asked for."""
+    env = config.env
+    return Collector(
+        engine,
+        runtime.proxy,
+        get_provider(config.sandbox.name),
+        limits=Limits(**plain(env.limits)),
+        concurrency=env.concurrency,
+        tree_options=TreeOptions(**plain(env.trees)),
+        keep_workspaces=run_dir / "workspaces" if env.save_workspaces else None,
+    )
+
+
+def model_directory(config: DictConfig) -> Path:
+    """Where the starting policy is."""
+    path = TINY_DIR if config.model.path == "tiny" else Path(config.model.path)
+    if not (path / "config.json").is_file():
+        raise ConfigError(
+            f"model.path: {path} holds no config.json; give a directory as transformers saves it, or tiny"
+        )
+    return path
+
+
+def load_model(config: DictConfig, directory: Path) -> PreTrainedModel:
+    """A policy to train."""
+    if config.model.dtype not in DTYPES:
+        raise ConfigError(f"model.dtype {config.model.dtype!r}; valid: {', '.join(DTYPES)}")
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        str(directory), dtype=DTYPES[config.model.dtype], local_files_only=True
+    )
+    if config.model.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    return model
