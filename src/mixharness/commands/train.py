@@ -1,0 +1,47 @@
+"""`mixharness train [OVERRIDE…]`: {run_dir, steps, stopped, tokens, wall_s, reward, metrics, checkpoint}.
+
+Overrides are Hydra's, as in conf/train.yaml: `experiment=quickstart algo.clip_high=0.2`, `-m trainer.seed=0,1,2`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+
+from mixharness.commands.report import Report, table
+
+EPILOG = "OVERRIDE is Hydra's group=choice or key=value, as explained in conf/train.yaml; -m runs a sweep."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Everything that isn't an option of ours is passed on."""
+    parser.usage = "mixharness train [-h] [--json] [--debug] [-m] [OVERRIDE ...]"
+    parser.epilog = EPILOG
+    parser.set_defaults(overrides=[])
+
+
+def run(args: argparse.Namespace) -> Report:
+    """Trains, or goes on training."""
+    from mixharness.algos.train import main
+
+    document = main(args.overrides)
+    return Report(document, Group(*(_view(run) for run in document.get("runs", [document]))))
+
+
+def _view(run: Mapping[str, Any]) -> Any:
+    tokens, reward = run["tokens"], run["reward"] or {}
+    facts = {
+        "steps": run["steps"],
+        "stopped early": run["stopped"],
+        "mean reward, first step": reward.get("first"),
+        "mean reward, last step": reward.get("last"),
+        "tokens sampled": tokens["sampled"],
+        "  trained": tokens["trained"],
+        **{f"  dropped: {reason}": count for reason, count in tokens["dropped"].items()},
+        **{f"{stage} s": seconds for stage, seconds in run["wall_s"].items()},
+        "checkpoint": run["checkpoint"],
+    }
+    return table(run["run_dir"], ("", ""), ((k, v) for k, v in facts.items() if v not in (None, "")))
