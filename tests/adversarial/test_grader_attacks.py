@@ -94,7 +94,7 @@ async def test_a_foreign_checker_ignores_them_too(tmp_path: Path, bubblewrap: Sa
 
 @pytest.mark.parametrize(
     "target",
-    ["/grader/given/{src}", "/workspace/{src}", "/proc/self/root/grader/given/{src}", "../../grader/given/{src}"],
+    ["/grader/given/{src}", "/workspace/{src}", "/proc/self/cwd/grader/given/{src}", "../../grader/given/{src}"],
 )
 async def test_a_result_that_is_a_link_is_no_result(workspace: Path, bubblewrap: SandboxProvider, target: str) -> None:
     (workspace / MADE.src).write_text(sorted_source(workspace))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ def test_a_task_is_read_as_it_stands() -> None:
     task = ClawGymBench(CHECKOUT).load("task_0000")
     entry = json.loads((EVAL / "task_0000/data_entry.json").read_text())
     assert task.prompts == (entry["user_query"],)
-    assert task.workdir == "/root/.openclaw/workspace"
+    assert task.workdir == task.grader.argv[-1] == entry["input_mount_dir"]
     assert task.files == {"data/harvest.csv": (EVAL / "task_0000/input_files/data/harvest.csv").read_bytes()}
     assert task.category == "" and task.grading == "automated"
     assert task.grader.timeout_s == 120
@@ -147,7 +147,7 @@ def real() -> Benchmark:
 def test_the_real_checkout_loads_whole(real: Benchmark) -> None:
     tasks = [real.load(task_id) for task_id in real.task_ids()]
     assert len(tasks) == 200
-    assert {task.workdir for task in tasks} == {"/root/.openclaw/workspace"}
+    assert {PurePosixPath(task.workdir).name for task in tasks} == {"workspace"}
     assert {task.category for task in tasks} == {""}
     assert all(task.prompts[0] and task.files for task in tasks)
 

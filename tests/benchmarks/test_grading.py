@@ -72,7 +72,7 @@ TASK = Task(
     files={},
     grader=Grader(("check", "--all"), files={"check.py": b"pass"}, env={"EXTRA": "1"}, timeout_s=7, cwd="/tmp"),
     category="Systems",
-    workdir="/root/.openclaw/workspace",
+    workdir="/srv/agent/workspace",
     seed=4,
 )
 
@@ -105,7 +105,7 @@ async def test_what_the_grader_is_shown(workspace: Path) -> None:
         },
         "read_only": True,
     }
-    assert sandbox.spec.workdir == "/root/.openclaw/workspace"
+    assert sandbox.spec.workdir == "/srv/agent/workspace"
     assert sandbox.spec.workspace != workspace
     assert sandbox.spec.env["MIXHARNESS_PAYLOAD"] == "/payload/payload.json" and sandbox.spec.env["EXTRA"] == "1"
     assert sandbox.argv[-3:] == ("/tmp", "check", "--all")

@@ -59,7 +59,7 @@ def test_plain_files_are_copied_whole(source: Path, tmp_path: Path) -> None:
         ("deep/er/l", "../../../grader/check.py", False),
         ("l", "/grader/check.py", False),
         ("l", "/etc/passwd", False),
-        ("l", "/proc/self/root/grader", False),
+        ("l", "/proc/self/cwd/grader", False),
         ("l", "/workspace/../grader", False),
         ("l", "/usr/../grader", False),
         ("l", "deep/../../grader", False),
@@ -86,8 +86,8 @@ def test_a_chain_of_links_cannot_leave(source: Path, tmp_path: Path) -> None:
 
 
 def test_links_count_from_the_tasks_own_workdir(source: Path, tmp_path: Path) -> None:
-    (source / "l").symlink_to("/root/.openclaw/workspace/a.txt")
-    assert copy_workspace(source, tmp_path / "one", "/root/.openclaw/workspace") == ()
+    (source / "l").symlink_to("/srv/agent/workspace/a.txt")
+    assert copy_workspace(source, tmp_path / "one", "/srv/agent/workspace") == ()
     assert copy_workspace(source, tmp_path / "two") == ("l",)
 
 
