@@ -96,7 +96,8 @@ class SupervisedSandbox:
         """Copies the seed into HOME."""
         if self.spec.seed is None:
             return
-        result = await self.exec(["cp", "-R", "--preserve=mode,timestamps,links", f"{SEED_DIR}/.", SANDBOX_HOME])
+        copy = f"cp -R --preserve=mode,timestamps,links {SEED_DIR}/. {SANDBOX_HOME} && chmod 0700 {SANDBOX_HOME}"
+        result = await self.exec(["bash", "-c", copy])
         if result.exit_code:
             raise SandboxError(f"seeding HOME from {self.spec.seed} failed: {result.stderr.strip()}")
 
