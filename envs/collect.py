@@ -42,9 +42,7 @@ class Collector:
     tree_options: TreeOptions = TreeOptions()
     keep_workspaces: Path | None = None
 
-    async def collect(
-        self, jobs: Sequence[Job], on_done: Callable[[Rollout], None] | None = None
-    ) -> list[Rollout]:
+    async def collect(self, jobs: Sequence[Job], on_done: Callable[[Rollout], None] | None = None) -> list[Rollout]:
         """Every job's rollout, in the jobs' order; `on_done` sees each as it ends. Stops all when one raises."""
         gate = asyncio.Semaphore(self.concurrency)
 

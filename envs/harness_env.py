@@ -32,8 +32,8 @@ class HarnessEnv(gym.Env[CallTree, Action]):
     - `reset(seed)` makes the task instance of that seed (templated tasks), starts the sandbox and the harness,
       and returns when the first model call waits. Observation: the CallTree; `tree.pending` holds the waiting
       calls with prompt ids and messages.
-    - `step(action)` answers the oldest waiting call with a completion (ids and, optionally, log-probs; text is
-      tokenised) and returns the grown tree at the next waiting call or at the end. The reward is 0 until the
+    - `step(action)` answers the oldest waiting call with a completion (text and bare ids are
+      scored by the engine) and returns the grown tree at the next waiting call or at the end. The reward is 0 until the
       harness ends, then the grader's; terminated=True, or truncated=True when a limit ended it.
     - An infrastructure failure is no reward: the step returns nan, truncated, info["valid"] False.
     - `info`: pending (number of waiting calls); at the end also outcome, valid, rollout (the Rollout).
@@ -48,7 +48,7 @@ class HarnessEnv(gym.Env[CallTree, Action]):
         path: where a benchmark's files are, when it isn't located by itself.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "human"]}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "human"], "render_fps": 1}
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class HarnessEnv(gym.Env[CallTree, Action]):
         waiting = self._manual.pending()
         if waiting:
             request = waiting[0]
-            self._manual.answer(request.session, request.call, self._completion(action, request))
+            self._manual.answer(request.session, request.call, await self._completion(action, request))
         await self._next_moment()
 
     async def _next_moment(self) -> None:
@@ -143,17 +143,19 @@ class HarnessEnv(gym.Env[CallTree, Action]):
         request = GenerateRequest(call.prompt_ids, sampling or call.sampling, "policy", call.index, _structured(call))
         return self._runtime.run(self.engine.generate(request))
 
-    def _completion(self, action: Action, request: GenerateRequest) -> Completion:
+    async def _completion(self, action: Action, request: GenerateRequest) -> Completion:
+        """The action as a completion; the engine scores text and bare ids."""
         if isinstance(action, Completion):
             return action
         if isinstance(action, str):
             answer = {"role": "assistant", "content": action}
-            structured = request.structured
-            ids = self.engine.codec.encode_answer(structured["messages"], structured["tools"], answer)  # type: ignore[arg-type]
+            structured: Any = request.structured
+            ids = self.engine.codec.encode_answer(structured["messages"], structured["tools"], answer)
         else:
             ids = np.asarray(action, np.int32)
+        scores = await self.engine.score(np.concatenate([request.prompt_ids, ids]))
         stopped = bool(len(ids)) and int(ids[-1]) in self.engine.codec.stop_ids
-        return Completion(ids, np.full(len(ids), np.nan, np.float32), "stop" if stopped else "length")
+        return Completion(ids, scores[len(request.prompt_ids) - 1 :], "stop" if stopped else "length")
 
     def _observe(self) -> CallTree:
         assert self._run is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 from mixharness.engines import make_engine
@@ -18,11 +19,13 @@ from mixharness.errors import ConfigError, EngineError
 from mixharness.runtime import shared_runtime
 from mixharness.trees.tree import CallTree
 
+Temperature = npt.NDArray[np.float32]
 
-class ServedPolicy(gym.Wrapper[CallTree, dict[str, Any], CallTree, Any]):
-    """Wraps a HarnessEnv. The action is {"temperature": float [1]}; the step plays the rollout to its end, calls
-    that wait together answered together, and returns the finished tree. The same completions give the same tree
-    as answering call by call.
+
+class ServedPolicy(gym.Wrapper[CallTree, Temperature, CallTree, Any]):
+    """Wraps a HarnessEnv. The action is how to sample: the temperature, float32 [1]. The step plays the rollout to
+    its end, calls that wait together answered together, and returns the finished tree. The same completions give the
+    same tree as answering call by call.
 
     Args:
         env: a HarnessEnv, wrapped or not.
@@ -35,10 +38,10 @@ class ServedPolicy(gym.Wrapper[CallTree, dict[str, Any], CallTree, Any]):
             raise ConfigError(f"ServedPolicy wraps a HarnessEnv, not {type(env.unwrapped).__name__}")
         self._base: HarnessEnv = env.unwrapped
         self.engine = make_engine(engine) if isinstance(engine, str) else engine or self._base.engine
-        self.action_space = spaces.Dict({"temperature": spaces.Box(0.0, 2.0, (1,), np.float32)})
+        self.action_space = spaces.Box(0.0, 2.0, (1,), np.float32)
 
-    def step(self, action: dict[str, Any]) -> tuple[CallTree, float, bool, bool, dict[str, Any]]:  # type: ignore[override]
-        temperature = float(np.asarray(action.get("temperature", 1.0)).reshape(-1)[0])
+    def step(self, action: Temperature) -> tuple[CallTree, float, bool, bool, dict[str, Any]]:  # type: ignore[override]
+        temperature = float(np.asarray(action).reshape(-1)[0])
         shared_runtime().run(self._serve(Sampling(temperature=temperature)))
         return self._base.outcome()
 
