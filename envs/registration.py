@@ -20,8 +20,9 @@ def env_id(benchmark: str, task: str, harness: str) -> str:
 
 def register_benchmark(benchmark: Benchmark, **options: object) -> Iterator[str]:
     """Registers one benchmark's pairs, those registered already left alone; yields their ids."""
+    harnesses = harness_names()  # reads every installed package's entry points
     for task in benchmark.task_ids():
-        for harness in harness_names():
+        for harness in harnesses:
             name = env_id(benchmark.name, task, harness)
             if name not in gym.registry:
                 gym.register(
