@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, 2)
     with reserved_stdout(args.json) as out:
         try:
-            args.out = out
+            args.stdout = out
             report: Report = module.run(args)
             if args.json and report.document is not None:
                 write_json(report.document, out)
