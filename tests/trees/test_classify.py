@@ -103,6 +103,14 @@ def test_a_summary_call_apart_is_known_before_anything_starts_from_it() -> None:
     assert labels(*calls)[2] == ("compaction", "new", None)
 
 
+def test_a_summary_of_words_alone_or_of_nothing_is_a_summary() -> None:
+    """pi asks for the summary of an empty conversation when it keeps all there was."""
+    answer = says("all of it is done, in words alone")
+    for told in (f"sum up: {answer['content']}", "<conversation>\n\n</conversation>\nsum that up, please"):
+        summary = make_call(1, [system("you write summaries"), user(told)], SUMMARY, tools=())
+        assert labels(make_call(0, HISTORY, answer), summary)[1] == ("compaction", "new", None)
+
+
 def test_a_request_for_a_summary_in_place_of_the_answer_is_known_at_once() -> None:
     calls = [first_step(), make_call(1, [*HISTORY, user("now write a summary instead")], SUMMARY)]
     label = last(*calls)

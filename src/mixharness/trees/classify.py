@@ -17,6 +17,8 @@ from mixharness.trees.links import Kind, Link, Linker
 Role = Literal["main", "subagent", "title", "compaction", "other"]
 _SUBAGENT_HEADERS = ("x-claude-code-agent-id", "x-openai-subagent", "x-parent-session-id", "x-codex-parent-thread-id")
 _RETRY_HEADER = "x-stainless-retry-count"
+_MARKED = "<conversation>"
+"""Around the history that a summary is asked of: pi, opencode and OpenClaw; the history may be empty."""
 _TEXT = frozenset({"user", "assistant", "system", "developer"})
 _USED = 0.5
 """Share of a text that must be found elsewhere for it to have been used there."""
@@ -152,13 +154,16 @@ class _Labeller:
         attempts = all(self.links[call].kind in {"new", "retry"} for call in members)
         if attempts and any(call in self.restarted_from for call in members):
             return _Verdict("compaction", "a later history starts from its answer", 0.95)
-        quoted = [] if self.calls[root].tools else self._quoted_calls(root)
-        if quoted:
+        if self.calls[root].tools:
+            return None
+        if quoted := self._quoted_calls(root):
             return _Verdict("compaction", f"without tools, quotes the work of calls {_brief(quoted)}", 0.85)
+        if _MARKED in self.histories.said(root, _TEXT):
+            return _Verdict("compaction", f"without tools, about what it marks as {_MARKED}", 0.6)
         return None
 
     def _quoted_calls(self, root: int) -> list[int]:
-        """Earlier calls whose answer and its consequence (the message after it) stand inside one of root's messages."""
+        """Earlier calls of other threads whose answer, or the tool result it led to, stands inside root's messages."""
         said = self.histories.said(root, _TEXT)
         return [k for k in range(root) if self.threads[k] != root and self._work_quoted(k, said)]
 
@@ -166,10 +171,9 @@ class _Labeller:
         answer = self.calls[call].answer
         if answer is None:
             return False
-        asked = argument_texts(answer)
-        if not asked:
-            return False
-        return quoted_share(text_of(answer.get("content")), said) >= _USED or self._result_quoted(call, said)
+        told = [text_of(answer.get("content")), *argument_texts(answer)]
+        quoted = any(quoted_share(text, said) >= _USED for text in told)
+        return quoted or (bool(answer.get("tool_calls")) and self._result_quoted(call, said))
 
     def _result_quoted(self, call: int, said: str) -> bool:
         """A tool result that answers `call` is quoted, at least by its beginning."""
