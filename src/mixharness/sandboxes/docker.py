@@ -23,7 +23,7 @@ from mixharness.sandboxes.cgroups import memory_group
 from mixharness.sandboxes.cgroups import oom_kills as cgroup_oom_kills
 from mixharness.sandboxes.control import Control
 from mixharness.sandboxes.daemon import FIX, DaemonMissing, connect, in_thread
-from mixharness.sandboxes.image import current_image
+from mixharness.sandboxes.image import ImageInfo, current_image
 from mixharness.sandboxes.supervised import (
     BASE_ENV,
     START_S,
@@ -91,7 +91,7 @@ class DockerProvider:
             raise SandboxError(f"no Docker daemon answers. Fix: {FIX}")
         name = unique_name(spec.label)
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
-        starting = asyncio.create_task(_start(spec, image.tag, name, folder))
+        starting = asyncio.create_task(_start(spec, image, name, folder))
         try:
             await asyncio.wait({starting})
             sandbox = starting.result()
@@ -111,7 +111,7 @@ async def _abandon(starting: asyncio.Task[DockerSandbox], name: str) -> None:
     await in_thread(_remove, name)
 
 
-async def _start(spec: SandboxSpec, tag: str, name: str, folder: Path) -> DockerSandbox:
+async def _start(spec: SandboxSpec, image: ImageInfo, name: str, folder: Path) -> DockerSandbox:
     """Starts the container and waits for PID 1's call; the control directory is gone afterwards."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
@@ -120,7 +120,7 @@ async def _start(spec: SandboxSpec, tag: str, name: str, folder: Path) -> Docker
             waiting.setblocking(False)
             folder.chmod(0o711)
             (folder / "control").chmod(0o666)
-            container = await finish(in_thread(_run, spec, tag, name, folder))
+            container = await finish(in_thread(_run, spec, image, name, folder))
             connection = await _call(waiting, container)
         control = Control(connection)
         try:
@@ -146,7 +146,7 @@ async def _call(waiting: socket.socket, container: str) -> socket.socket:
         accepting.cancel()
 
 
-def _run(spec: SandboxSpec, tag: str, name: str, folder: Path) -> str:
+def _run(spec: SandboxSpec, image: ImageInfo, name: str, folder: Path) -> str:
     """Creates and starts a container; its id."""
     from docker.errors import DockerException
 
@@ -156,14 +156,15 @@ def _run(spec: SandboxSpec, tag: str, name: str, folder: Path) -> str:
         own_tree(spec.seed, uid, gid)
     client: Any = connect()
     try:
-        container: str = client.create_container_from_config(container_config(spec, tag, folder, client), name)["Id"]
+        config = container_config(spec, image, folder, client)
+        container: str = client.create_container_from_config(config, name)["Id"]
         client.start(container)
     except DockerException as error:
         raise SandboxError(f"starting container {name} failed: {error}") from error
     return container
 
 
-def container_config(spec: SandboxSpec, tag: str, folder: Path, client: APIClient) -> dict[str, Any]:
+def container_config(spec: SandboxSpec, image: ImageInfo, folder: Path, client: APIClient) -> dict[str, Any]:
     """The container as Docker's API wants it."""
     from docker.types import LogConfig
 
@@ -182,14 +183,14 @@ def container_config(spec: SandboxSpec, tag: str, folder: Path, client: APIClien
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=shm_mb(spec) * 2**20,
         tmpfs={"/tmp": tmpfs + "1777,exec", SANDBOX_HOME: tmpfs + "0700,exec"},
-        mounts=[_bind(mount) for mount in _mounts(spec, folder)],
+        mounts=[_bind(mount) for mount in _mounts(spec, image, folder)],
         ipc_mode="private",
         auto_remove=True,
         init=False,
         log_config=LogConfig(type="none"),
     )
     config: dict[str, Any] = client.create_container_config(
-        image=tag,
+        image=image.tag,
         command=init_command(f"{CONTROL_DIR}/control", uid, gid, spec.workdir),
         user=f"{uid}:{gid}",
         working_dir=spec.workdir,
@@ -206,9 +207,10 @@ def _environment(env: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in env.items()]
 
 
-def _mounts(spec: SandboxSpec, folder: Path) -> list[Mount]:
+def _mounts(spec: SandboxSpec, image: ImageInfo, folder: Path) -> list[Mount]:
     seed = [Mount(spec.seed, SEED_DIR)] if spec.seed else []
-    return [Mount(spec.workspace, spec.workdir, read_only=False), Mount(folder, CONTROL_DIR), *seed, *spec.mounts]
+    own = [Mount(folder, CONTROL_DIR), Mount(image.rootfs / "etc/hosts", "/etc/hosts")]  # else the daemon's empty one
+    return [Mount(spec.workspace, spec.workdir, read_only=False), *own, *seed, *spec.mounts]
 
 
 def _bind(mount: Mount) -> Any:
