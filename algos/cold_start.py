@@ -170,7 +170,7 @@ class Trainer:
         for batch in sft_batches([to_trajectory(self.codec, c) for c in self._batch(whole)]):
             loss = self.loss(batch)["loss_sft"]
             loss.backward()
-            total += float(loss)
+            total += loss.item()
         return total
 
     def _batch(self, whole: bool) -> list[Conversation]:
@@ -274,7 +274,8 @@ def _train(trainer: Trainer, run: Path, progress: Progress) -> None:
         if kept.exists():
             trainer.model.load_state_dict(torch.load(kept, weights_only=True))
             continue
-        bar, seen = progress.add_task(name, total=steps), []
+        bar = progress.add_task(name, total=steps)
+        seen: list[float] = []
 
         def advance(loss: float, bar: Any = bar, seen: list[float] = seen, name: str = name) -> None:
             seen.append(loss)

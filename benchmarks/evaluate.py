@@ -108,7 +108,7 @@ def results_document(plan: Plan, rows: Sequence[Mapping[str, Any]], engine: str)
         "overall": scores(rows),
         "harnesses": {name: scores(group) for name, group in grouped(rows, harness_label).items()},
         "pairs": [
-            {"env_id": key[0], "profile": key[1]} | scores(group) for key, group in grouped(rows, _pair_key).items()
+            {"env_id": key[0], "profile": key[1]} | scores(group) for key, group in grouped(rows, pair_key).items()
         ],
         "tokens": add_tokens(rows),
         "wall_s": add_walls(rows),
@@ -130,7 +130,8 @@ def harness_label(row: Mapping[str, Any]) -> str:
     return name if profile == "default" else f"{name}:{profile}"
 
 
-def _pair_key(row: Mapping[str, Any]) -> tuple[str, str]:
+def pair_key(row: Mapping[str, Any]) -> tuple[str, str]:
+    """(env id, profile)."""
     return row["env_id"], row["profile"]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -48,7 +48,7 @@ class HarnessEnv(gym.Env[CallTree, Action]):
         path: where a benchmark's files are, when it isn't located by itself.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "human"], "render_fps": 1}
+    metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}
 
     def __init__(
         self,
@@ -115,8 +115,8 @@ class HarnessEnv(gym.Env[CallTree, Action]):
     async def _next_moment(self) -> None:
         """Waits until a call waits for an answer or the rollout has ended."""
         assert self._result is not None
-        ended = asyncio.wrap_future(self._result)
-        waiting = asyncio.ensure_future(self._manual.wait_pending())
+        ended: asyncio.Future[Any] = asyncio.wrap_future(self._result)
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(self._manual.wait_pending())
         await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
 
@@ -168,7 +168,7 @@ class HarnessEnv(gym.Env[CallTree, Action]):
             info |= {"outcome": rollout.outcome.value, "valid": rollout.valid, "rollout": rollout}
         return info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         if self.render_mode is None or self._run is None:
             return None
         text = render_tree(self._observe())

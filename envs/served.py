@@ -40,7 +40,7 @@ class ServedPolicy(gym.Wrapper[CallTree, Temperature, CallTree, Any]):
         self.engine = make_engine(engine) if isinstance(engine, str) else engine or self._base.engine
         self.action_space = spaces.Box(0.0, 2.0, (1,), np.float32)
 
-    def step(self, action: Temperature) -> tuple[CallTree, float, bool, bool, dict[str, Any]]:  # type: ignore[override]
+    def step(self, action: Temperature) -> tuple[CallTree, float, bool, bool, dict[str, Any]]:
         temperature = float(np.asarray(action).reshape(-1)[0])
         shared_runtime().run(self._serve(Sampling(temperature=temperature)))
         return self._base.outcome()
@@ -48,7 +48,7 @@ class ServedPolicy(gym.Wrapper[CallTree, Temperature, CallTree, Any]):
     async def _serve(self, sampling: Sampling) -> None:
         """Answers calls until the rollout ends."""
         result, manual = self._base.running()
-        ended = asyncio.wrap_future(result)
+        ended: asyncio.Future[Any] = asyncio.wrap_future(result)
         answering: set[asyncio.Task[None]] = set()
         claimed: set[tuple[str, int]] = set()
         try:
@@ -57,7 +57,7 @@ class ServedPolicy(gym.Wrapper[CallTree, Temperature, CallTree, Any]):
                     if (request.session, request.call) not in claimed:
                         claimed.add((request.session, request.call))
                         answering.add(asyncio.create_task(self._answer(manual, request, sampling)))
-                waiting = asyncio.ensure_future(manual.wait_pending(exclude=claimed))
+                waiting: asyncio.Future[Any] = asyncio.ensure_future(manual.wait_pending(exclude=claimed))
                 await asyncio.wait({ended, waiting, *answering}, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 answering = {task for task in answering if not _finished(task)}

@@ -1,6 +1,6 @@
 """One rollout, from task to reward: the only place that knows the order of events.
 
-    workspace → sandbox → proxy session → harness runs → settle → sandbox gone → snapshot → grade → tree, ledger
+workspace → sandbox → proxy session → harness runs → settle → sandbox gone → snapshot → grade → tree, ledger
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from mixharness.benchmarks.grading import grade
 from mixharness.benchmarks.task import Grade, Task
+from mixharness.benchmarks.workspace import write_files
 from mixharness.engines.base import Engine, Sampling
 from mixharness.errors import ConfigError, InfraError
 from mixharness.harnesses.base import Harness, HarnessEnd, LaunchContext
@@ -191,8 +192,8 @@ class RolloutRun:
         pair, harness = self.pair, self.pair.harness
         launch = harness.launch(self._context(), pair.profile)
         with self._clock.measure("sandbox"):
-            _write_files(workspace, pair.task.files)
-            _write_files(directory / "seed", launch.home_files)
+            write_files(workspace, pair.task.files)
+            write_files(directory / "seed", launch.home_files)
         spec = SandboxSpec(
             label=self.rollout_id,
             workspace=workspace,
@@ -324,21 +325,13 @@ async def run_rollout(pair: Pair, engine: Engine, **options: object) -> Rollout:
 def _check_abilities(pair: Pair) -> None:
     abilities, task = pair.harness.abilities, pair.task
     if pair.profile not in pair.harness.profiles:
-        raise ConfigError(f"{pair.harness.name} has no profile {pair.profile!r}; known: {', '.join(pair.harness.profiles)}")
+        raise ConfigError(
+            f"{pair.harness.name} has no profile {pair.profile!r}; known: {', '.join(pair.harness.profiles)}"
+        )
     if len(task.prompts) > 1:
-        raise ConfigError(f"{task.id} has {len(task.prompts)} user turns; only single-turn tasks run in this version")
+        raise ConfigError(f"{task.id} has {len(task.prompts)} user turns; this version runs single-turn tasks only")
     if task.mcp_servers and not abilities.mcp:
         raise ConfigError(f"{task.id} needs MCP servers {task.mcp_servers}, which {pair.harness.name} can't use")
-
-
-def _write_files(root: Path, files: Mapping[str, bytes]) -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        target = root / name
-        if not target.resolve().is_relative_to(root.resolve()):
-            raise ConfigError(f"file {name!r} would stand outside {root}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
 
 
 def _tail(result: ExecResult, length: int = 2000) -> str:
