@@ -134,17 +134,12 @@ def _by_harness(rows: Rows) -> dict[str, dict[str, Any]]:
 
 def _pairs(before: Rows, after: Rows) -> list[dict[str, Any]]:
     """One row per (task, harness): its mean before and after."""
-    both = [
-        {
-            key: scores(group)["mean"]
-            for key, group in grouped(rows, lambda row: (row["env_id"], row["profile"])).items()
-        }
-        for rows in (before, after)
-    ]
-    return [
-        {"env_id": key[0], "profile": key[1], "before": mean, "after": both[1].get(key)}
-        for key, mean in both[0].items()
-    ]
+    first, last = (_pair_means(rows) for rows in (before, after))
+    return [{"env_id": key[0], "profile": key[1], "before": first[key], "after": last.get(key)} for key in first]
+
+
+def _pair_means(rows: Rows) -> dict[tuple[str, str], float]:
+    return {key: scores(group)["mean"] for key, group in grouped(rows, pair_key).items()}
 
 
 def _wall(before: Mapping[str, Rows], after: Mapping[str, Rows], run: TrainRun, seconds: float) -> dict[str, Any]:

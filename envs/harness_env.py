@@ -48,7 +48,7 @@ class HarnessEnv(gym.Env[CallTree, Action]):
         path: where a benchmark's files are, when it isn't located by itself.
     """
 
-    metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}
+    metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}  # noqa: RUF012 - as gymnasium declares it
 
     def __init__(
         self,
