@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from mixharness.errors import ConfigError, UnknownName
 from mixharness.sandboxes.base import Check, SandboxProvider
-from mixharness.sandboxes.bubblewrap import BubblewrapProvider
-from mixharness.sandboxes.docker import DockerProvider
+from mixharness.sandboxes.bubblewrap import BubblewrapProvider, reap_bubblewraps
+from mixharness.sandboxes.docker import DockerProvider, reap_containers
 from mixharness.sandboxes.process import ProcessProvider
 
 _KINDS: dict[str, Callable[[], SandboxProvider]] = {
@@ -25,6 +25,17 @@ _AUTO = ("docker", "bubblewrap")
 def provider_names() -> tuple[str, ...]:
     """Every name `get_provider` takes, besides "auto"."""
     return tuple(_KINDS)
+
+
+def reap_orphans() -> tuple[str, ...]:
+    """Removes every sandbox whose owning process is gone; their names.
+
+    A process does so itself before its first sandbox. What belongs to a living process is left alone.
+    """
+    containers: list[str] = []
+    if DockerProvider().check().ok:
+        containers = reap_containers()
+    return (*containers, *reap_bubblewraps())
 
 
 def get_provider(name: str = "auto") -> SandboxProvider:

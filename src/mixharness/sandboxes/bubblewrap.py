@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import json
 import os
 import shutil
 import signal
@@ -83,31 +82,25 @@ class Launched:
         if limited:
             self.group = cgroups.Group(name, spec.limits)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        info_read, info_write = os.pipe2(os.O_CLOEXEC)
-        with theirs, open(info_read, "rb") as info:
-            try:
-                init = init_command(f"fd:{theirs.fileno()}", SANDBOX_UID, SANDBOX_UID, spec.workdir)
-                command = [*_bwrap(spec, rootfs, info_write), "--", *init]
-                self._monitor = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._complaints,
-                    pass_fds=(theirs.fileno(), info_write),
-                    env=BASE_ENV,
-                )
-            finally:
-                os.close(info_write)
-            theirs.close()
-            self._control = Control(ours)
-            try:
-                await self._control.hello(START_S)
-            except SandboxError as error:
-                raise SandboxError(f"bubblewrap did not start: {self._said() or error}") from error
-            pid = json.loads(info.read())["child-pid"]
-            self._init = os.pidfd_open(pid)
-            if self.group:
-                self.group.add(pid)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._control = Control(ours)
+        with theirs:
+            init = init_command(f"fd:{theirs.fileno()}", SANDBOX_UID, SANDBOX_UID, spec.workdir)
+            self._monitor = subprocess.Popen(
+                [*_bwrap(spec, rootfs), "--", *init],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._complaints,
+                pass_fds=(theirs.fileno(),),
+                env=BASE_ENV,
+            )
+        try:
+            pid = await self._control.hello(START_S)
+        except SandboxError as error:
+            raise SandboxError(f"bubblewrap did not start: {self._said() or error}") from error
+        self._init = os.pidfd_open(pid)
+        if self.group:
+            self.group.add(pid)
         return self._control
 
     def _said(self) -> str:
@@ -226,6 +219,7 @@ async def _abandon(starting: asyncio.Task[BubblewrapSandbox], launched: Launched
 
 
 async def _start(spec: SandboxSpec, rootfs: Path, launched: Launched) -> BubblewrapSandbox:
+    _reap_once()
     for tree in filter(None, (spec.workspace, spec.seed)):
         own_tree(tree, *sandbox_ids())
     control = await launched.start(spec, rootfs, unique_name(spec.label), _limits_problem() == "")
@@ -251,11 +245,11 @@ def _namespaces() -> list[str]:
     return ["--unshare-all", "--uid", str(SANDBOX_UID), "--gid", str(SANDBOX_UID), *nested, "--cap-drop", "ALL"]
 
 
-def _bwrap(spec: SandboxSpec, rootfs: Path, info: int) -> list[str]:
+def _bwrap(spec: SandboxSpec, rootfs: Path) -> list[str]:
     """bwrap's arguments: a tree made of the image's folders, so that a mount may have any target, then read-only."""
     small, shared = str(tmpfs_mb(spec) * 2**20), str(shm_mb(spec) * 2**20)
     arguments = ["bwrap", *_namespaces(), "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox"]
-    arguments += ["--info-fd", str(info), *_root(rootfs), "--proc", "/proc", "--dev", "/dev"]
+    arguments += [*_root(rootfs), "--proc", "/proc", "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", shared, "--tmpfs", "/dev/shm"]
     arguments += ["--perms", "1777", "--size", small, "--tmpfs", "/tmp"]
     arguments += ["--perms", "0700", "--size", small, "--tmpfs", SANDBOX_HOME]
@@ -274,6 +268,12 @@ def _root(rootfs: Path) -> Iterator[str]:
             yield from ("--ro-bind", entry.path, f"/{entry.name}")
         elif entry.is_dir() and entry.name not in ("proc", "dev", "tmp"):
             yield from ("--dir", f"/{entry.name}")
+
+
+@cache
+def _reap_once() -> None:
+    """A process's first sandbox clears away what crashed ones left."""
+    reap_bubblewraps()
 
 
 def reap_bubblewraps() -> list[str]:

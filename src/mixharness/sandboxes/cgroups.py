@@ -60,6 +60,9 @@ class Group:
     Args:
         name: the sandbox's unique name.
 
+    Attributes:
+        memory: the directory where memory is counted.
+
     Raises:
         SandboxError: the kernel or our rights don't allow it.
     """
@@ -74,14 +77,10 @@ class Group:
                 for file, value in settings.items():
                     if file not in SWAP or (folder / file).exists():
                         (folder / file).write_text(value)
+            self.memory = self._folders[0]
         except OSError as error:
             self.remove()
             raise SandboxError(f"cannot limit memory, processes and CPU with control groups: {error}") from error
-
-    @property
-    def memory(self) -> Path:
-        """Where memory is counted."""
-        return self._folders[0]
 
     def add(self, pid: int) -> None:
         """Moves a process in; what it starts follows."""

@@ -11,6 +11,7 @@ import itertools
 import os
 import socket
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ class Control:
     """One sandbox's control socket, used from one event loop.
 
     Args:
-        sock: connected SOCK_SEQPACKET unix socket; owned from now on.
+        sock: connected SOCK_SEQPACKET unix socket with SO_PASSCRED set; owned from now on.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -88,17 +89,17 @@ class Control:
 
     def _readable(self) -> None:
         try:
-            message, fds, _, _ = socket.recv_fds(self._sock, MESSAGE_BYTES, 1)
+            message, fds, pid = _receive(self._sock)
         except BlockingIOError:
             return
         except OSError:
-            message, fds = b"", []
+            message, fds, pid = b"", [], 0
         if not message:
             self._end("the sandbox's first process has ended")
             return
         kind, *fields = message.split(b"\0")
         if kind == b"hello" and not self._hello.done():
-            self._hello.set_result(_peer_pid(self._sock))
+            self._hello.set_result(pid)
             return
         if kind == b"failed":
             _fail(self._hello, f"the sandbox could not be confined: {b' '.join(fields).decode(errors='replace')}")
@@ -152,7 +153,14 @@ def encode_request(argv: Sequence[str], env: Mapping[str, str]) -> int:
     return fd
 
 
-def _peer_pid(sock: socket.socket) -> int:
-    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid: int = _CREDENTIALS.unpack(raw)[0]
-    return pid
+def _receive(sock: socket.socket) -> tuple[bytes, list[int], int]:
+    """One message, the descriptors in it, and the sender's pid as the kernel translates it to our namespace."""
+    space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(array("i").itemsize)
+    message, ancillary, _, _ = sock.recvmsg(MESSAGE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+    fds, pid = array("i"), 0
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        elif level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            pid = _CREDENTIALS.unpack(data)[0]
+    return message, list(fds), pid

@@ -13,6 +13,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ class DockerProvider:
         """See `SandboxProvider.create`."""
         check_spec(spec)
         image = await in_thread(current_image)
-        if image.tag is None:
+        if not image.tag:
             raise SandboxError(f"no Docker daemon answers. Fix: {FIX}")
         name = unique_name(spec.label)
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -115,6 +116,7 @@ async def _start(spec: SandboxSpec, image: ImageInfo, name: str, folder: Path) -
     """Starts the container and waits for PID 1's call; the control directory is gone afterwards."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
+            waiting.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             waiting.bind(str(folder / "control"))
             waiting.listen(1)
             waiting.setblocking(False)
@@ -150,6 +152,7 @@ def _run(spec: SandboxSpec, image: ImageInfo, name: str, folder: Path) -> str:
     """Creates and starts a container; its id."""
     from docker.errors import DockerException
 
+    _reap_once()
     uid, gid = sandbox_ids()
     own_tree(spec.workspace, uid, gid)
     if spec.seed:
@@ -273,6 +276,12 @@ def _remove(container: str) -> None:
             raise SandboxError(f"removing container {container} failed: {error}") from error
         else:
             return
+
+
+@cache
+def _reap_once() -> None:
+    """A process's first sandbox clears away what crashed ones left."""
+    reap_containers()
 
 
 def reap_containers() -> list[str]:

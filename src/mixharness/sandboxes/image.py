@@ -41,14 +41,14 @@ class ImageInfo:
     Attributes:
         stamp: identifies its content; 12 hex digits.
         rootfs: the root filesystem, complete and never changed afterwards.
-        tag: Docker's name for it, or None where no daemon answers.
+        tag: Docker's name for it, or "" where no daemon answers.
         built: False when it was there already.
         seconds: what this call took.
     """
 
     stamp: str
     rootfs: Path
-    tag: str | None
+    tag: str
     built: bool = False
     seconds: float = 0.0
 
@@ -76,7 +76,7 @@ def build_image(
         if built:
             _build(method, stamp, rootfs, progress)
         _point(image_dir() / "rootfs", rootfs.name)
-        tag = _import(rootfs, stamp, force, progress) if docker else None
+        tag = _import(rootfs, stamp, force, progress) if docker else ""
         _prune(rootfs)
     return ImageInfo(stamp, rootfs, tag, built, time.monotonic() - started)
 
@@ -146,13 +146,13 @@ def _dockerfile(root: Path, stamp: str, progress: Progress) -> None:
         client.remove_container(container, force=True)
 
 
-def _import(rootfs: Path, stamp: str, force: bool, progress: Progress) -> str | None:
+def _import(rootfs: Path, stamp: str, force: bool, progress: Progress) -> str:
     tag = f"{REPOSITORY}:{stamp}"
     try:
         client = connect()
         client.ping()
     except DaemonMissing:
-        return None
+        return ""
     if not force and client.images(name=tag):
         return tag
     progress(f"docker import {tag}")
@@ -200,6 +200,6 @@ def current_image(*, docker: bool = True) -> ImageInfo:
         SandboxError: it can't be built here.
     """
     known = _current.get(image_dir())
-    if known is None or not known.rootfs.is_dir() or (docker and known.tag is None):
+    if known is None or not known.rootfs.is_dir() or (docker and not known.tag):
         known = _current[image_dir()] = build_image(progress=_log.info, docker=docker)
     return known
