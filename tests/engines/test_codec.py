@@ -50,6 +50,8 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     messages = [*draw(st.sampled_from([[], [{"role": "system", "content": draw(text)}]])), USER]
     for _ in range(draw(st.integers(0, 3))):
         answer = draw(answers(reasoning=False))
+        # A leading newline would merge with the one before it; sampled ones come after it, and the renderer keeps that.
+        answer["content"] = answer["content"].lstrip()
         messages.append(answer)
         if answer.get("tool_calls"):
             messages += [{"role": "tool", "content": draw(text), "tool_call_id": "x"} for _ in answer["tool_calls"]]

@@ -8,6 +8,7 @@ import torch
 
 from mixharness.engines.base import Sampling
 from mixharness.engines.sampler import Draw, pick
+from mixharness.errors import ConfigError
 
 LOGITS = torch.tensor([2.0, 0.0, 1.0, -1.0, 1.5])
 LOGPROBS = LOGITS.log_softmax(-1)
@@ -55,3 +56,11 @@ def test_impossible_ids_are_never_drawn() -> None:
     logits[:, 500] = 0
     ids, logprobs = pick(logits, [Draw(Sampling(), 0.0), Draw(Sampling(), 1 - 2**-53)])
     assert ids == [500, 500] and logprobs == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0}, {"top_k": -1}, {"seed": -1}]
+)
+def test_values_out_of_range_are_named(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Sampling(**wrong)  # type: ignore[arg-type]

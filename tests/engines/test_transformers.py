@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +118,34 @@ async def test_a_seed_repeats_whatever_runs_beside_it(engine: TransformersEngine
     assert other.ids.tolist() != alone[5].ids.tolist()
 
 
+async def test_calls_that_share_a_seed_have_random_numbers_of_their_own(engine: TransformersEngine) -> None:
+    one = request([7], 12, seed=5)
+    first, second, again = [await engine.generate(replace(one, call=call)) for call in (0, 1, 0)]
+    assert first.ids.tolist() == again.ids.tolist() != second.ids.tolist()
+
+
+async def test_rows_with_a_common_prefix_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[set[tuple[int, int]]] = []
+    plan = Qwen3Forward._plan
+
+    def spy(self: Qwen3Forward, lengths: list[int]) -> Any:
+        plans.append({(group.size, group.shared) for group in self._groups})
+        return plan(self, lengths)
+
+    monkeypatch.setattr(Qwen3Forward, "_plan", spy)
+    rng = np.random.default_rng(0)
+    stems = [rng.integers(0, VOCAB, 150), rng.integers(0, VOCAB, 90)]
+    tails = [rng.integers(0, VOCAB, n) for n in (3, 9, 1, 30, 5, 7)]
+    prompts = [np.concatenate([stems[i % 2], tail]) for i, tail in enumerate(tails)] + [rng.integers(0, VOCAB, 20)]
+    asked = [request(prompt, 4 + 5 * i) for i, prompt in enumerate(prompts)]
+    engine = engine_of("qwen3")
+    answered = await asyncio.gather(*map(engine.generate, asked))
+    await engine.aclose()
+    assert_exact(MODELS["qwen3"], asked, list(answered))
+    shared = set.union(*plans)
+    assert {(3, 150), (3, 90)} <= shared and any(size == 2 for size, _ in shared)
+
+
 async def test_greedy_is_the_argmax_with_logprobs_at_temperature_1(engine: TransformersEngine) -> None:
     model = engine.model  # type: ignore[attr-defined]
     one = request([5, 6, 7], 10, temperature=0)
@@ -201,18 +232,28 @@ async def test_wrong_weights_are_refused(engine: TransformersEngine) -> None:
     assert_exact(engine.model, [request([4], 3)], [await engine.generate(request([4], 3))])  # type: ignore[attr-defined]
 
 
+@asynccontextmanager
+async def held(engine: TransformersEngine) -> AsyncIterator[asyncio.Task[Completion]]:
+    """A call that is in flight for as long as the block runs: its steps wait."""
+    step, go = engine._forward.step, threading.Event()
+    engine._forward.step = lambda: go.wait(30) and step()  # type: ignore[method-assign, assignment, func-returns-value]
+    call = asyncio.create_task(engine.generate(request([1], 900)))
+    while not engine._forward.rows:
+        await asyncio.sleep(0.001)
+    asyncio.get_running_loop().call_later(0.05, go.set)
+    yield call
+    engine._forward.step = step  # type: ignore[method-assign]
+
+
 async def test_an_update_with_calls_in_flight_is_refused() -> None:
     engine = engine_of("qwen3")
-    call = asyncio.create_task(engine.generate(request([1], 900)))
-    await asyncio.sleep(0.02)
-    with pytest.raises(EngineError, match="1 calls are in flight; drain"):
-        await engine.update_weights(MODELS["qwen3"].state_dict())
+    async with held(engine) as call:
+        with pytest.raises(EngineError, match="1 calls are in flight; drain"):
+            await engine.update_weights(MODELS["qwen3"].state_dict())
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
-    for _ in range(100):
-        await asyncio.sleep(0.01)
-        if not engine._forward.rows:
-            break
+    while engine._forward.rows:  # a cancelled call leaves the batch by itself
+        await asyncio.sleep(0.001)
     assert await engine.update_weights(MODELS["qwen3"].state_dict()) == 1
     await engine.aclose()
 
@@ -230,9 +271,8 @@ async def test_broken_weights_fail_the_calls_not_the_engine() -> None:
 
 async def test_closing_fails_what_is_in_flight() -> None:
     engine = engine_of("qwen3")
-    call = asyncio.create_task(engine.generate(request([1], 900)))
-    await asyncio.sleep(0.02)
-    await engine.aclose()
+    async with held(engine) as call:
+        await engine.aclose()
     with pytest.raises(EngineError, match="was closed"):
         await call
     with pytest.raises(EngineError, match="is closed"):

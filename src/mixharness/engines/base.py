@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from mixharness.errors import MixharnessError
+from mixharness.errors import ConfigError, MixharnessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,11 @@ LogProbs = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one completion is sampled. Training needs temperature 1 or greedy evaluation, no filters."""
+    """How one completion is sampled. Training needs temperature 1 or greedy evaluation, no filters.
+
+    Raises:
+        ConfigError: a value outside its range.
+    """
 
     temperature: float = 1.0
     max_tokens: int = 1024
@@ -31,6 +35,17 @@ class Sampling:
     top_k: int = 0
     """0: no limit."""
     seed: int | None = None
+    """With it, a call repeats its sample: the random numbers follow from the seed and the call's index."""
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ConfigError(f"temperature {self.temperature}; 0 is greedy, more is random")
+        if not 0 < self.top_p <= 1 or self.top_k < 0:
+            raise ConfigError(
+                f"top_p {self.top_p} and top_k {self.top_k}; valid: 0 < top_p <= 1, top_k >= 0 (0: no limit)"
+            )
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"seed {self.seed}; a seed is 0 or more")
 
 
 @dataclass(frozen=True, eq=False)

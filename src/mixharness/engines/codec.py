@@ -7,7 +7,6 @@ user turns alike. A model whose template no renderer knows is rendered through t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import xxhash
 from renderers import (  # type: ignore[import-untyped]
     DefaultRenderer,
     DefaultRendererConfig,
@@ -123,7 +123,7 @@ class ChatCodec:
         """
         ids = self._without_stop(completion_ids)
         try:
-            parsed = self.renderer.parse_response(ids, prompt_ids=prompt_ids.tolist())
+            parsed = self.renderer.parse_response(ids, prompt_ids=prompt_ids[self._last_turn(prompt_ids) :].tolist())
         except (ValueError, RecursionError):  # json's own limits on digits and depth, hit inside a tool call
             parsed = ParsedResponse(content=self.tokenizer.decode(ids))
         calls = [call for call in parsed.tool_calls if _is_valid(call)]
@@ -189,7 +189,7 @@ class ChatCodec:
         return ids[: next((n for n, i in enumerate(ids) if i in self.stop_ids), len(ids))]
 
     def _last_turn(self, prompt_ids: TokenIds) -> int:
-        """Where the part of a prompt that its bridge depends on starts: long prompts needn't become lists."""
+        """Where the part of a prompt starts that parsing and bridging depend on: long ones needn't become lists."""
         if not isinstance(self.renderer, Qwen3Renderer):
             return 0
         ends = np.flatnonzero(np.isin(prompt_ids[-4096:], list(self.stop_ids)))
@@ -213,6 +213,7 @@ def _load(source: str) -> ChatCodec:
         raise ConfigError(f"no tokenizer could be loaded from {source}: {error}") from error
     if not tokenizer.chat_template:
         raise ConfigError(f"the tokenizer in {source} has no chat template; add a chat_template.jinja")
+    tokenizer.model_max_length = int(1e30)  # lengths are the engine's matter: no warnings
     return ChatCodec(tokenizer)
 
 
@@ -272,6 +273,6 @@ def _is_valid(call: ParsedToolCall) -> bool:
 
 
 def _digest(prompt_ids: TokenIds, completion_ids: TokenIds) -> str:
-    state = hashlib.blake2b(prompt_ids.astype(np.int32).tobytes(), digest_size=10)
+    state = xxhash.xxh3_128(prompt_ids.astype(np.int32).tobytes())
     state.update(completion_ids.astype(np.int32).tobytes())
-    return state.hexdigest()
+    return state.hexdigest()[:20]

@@ -30,7 +30,7 @@ class HfForward:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model = model.eval().requires_grad_(False)
+        self.model = model.eval()
         self.rows: list[Row] = []
         self._fresh: dict[Row, KeyValues] = {}
         self._cache: DynamicCache | None = None

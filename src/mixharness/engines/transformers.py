@@ -81,7 +81,7 @@ class _Call:
     ticket: _Ticket
     request: GenerateRequest
     room: int
-    seed: int
+    seed: tuple[int, int]
 
 
 @dataclass(eq=False)
@@ -158,7 +158,7 @@ class TransformersEngine:
         return self._max_model_len
 
     async def generate(self, request: GenerateRequest) -> Completion:
-        """Samples one completion; with a seed it repeats exactly, whatever runs beside it.
+        """Samples one completion; with a seed it repeats, whatever runs beside it.
 
         Raises:
             EngineError: the prompt is empty, too long or not of this vocabulary, or the forward failed.
@@ -172,8 +172,9 @@ class TransformersEngine:
             )
         seed = request.sampling.seed
         seed = int(self._seeds.integers(2**63)) if seed is None else seed
+        stream = (seed, request.call)  # a rollout's calls share its seed, but must not share their random numbers
         ticket = _Ticket()
-        self._put(_Call(ticket, request, room, seed))
+        self._put(_Call(ticket, request, room, stream))
         completion: Completion = await ticket.result()
         return completion
 
