@@ -115,7 +115,7 @@ def test_bottomless_nesting_is_refused(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     folder = os.open(work, os.O_RDONLY)
-    for _ in range(1500):
+    for _ in range(150):
         os.mkdir("d", dir_fd=folder)
         inner = os.open("d", os.O_RDONLY, dir_fd=folder)
         os.close(folder)

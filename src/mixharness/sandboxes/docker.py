@@ -188,6 +188,7 @@ def container_config(spec: SandboxSpec, image: ImageInfo, folder: Path, client: 
         tmpfs={"/tmp": tmpfs + "1777,exec", SANDBOX_HOME: tmpfs + "0700,exec"},
         mounts=[_bind(mount) for mount in _mounts(spec, image, folder)],
         ipc_mode="private",
+        cgroupns="private",
         auto_remove=True,
         init=False,
         log_config=LogConfig(type="none"),
