@@ -91,6 +91,10 @@ def test_unknown_command_suggests(capsys: pytest.CaptureFixture[str]) -> None:
         (["rollout", "Starter/rename-report.pi-v0", "--engine", "x:y", "--limits", "call=3"], "did you mean calls"),
         (["proxy", "--engine", "scripted:no/such"], "no/such"),
         (["replay", "no/such.jsonl"], "no/such.jsonl"),
+        (["train", "nonsense=1"], "nonsense"),
+        (["train", "algo=ppo"], "grpo"),
+        (["train", "engine=scripted"], "engine.file"),
+        (["evaluate", "harness=clade"], "claude_code"),
     ],
 )
 def test_wrong_input_is_one_clear_line(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def _fail(error: Exception, code: int) -> int:
     kind = "" if isinstance(error, MixharnessError) else f"unexpected {type(error).__name__}: "
     hint = "" if isinstance(error, MixharnessError) else " (--debug shows where)"
-    print(f"mixharness: {kind}{error}{hint}", file=sys.stderr)
+    print(f"mixharness: {kind}{' '.join(str(error).split())}{hint}", file=sys.stderr)
     return code
 
 

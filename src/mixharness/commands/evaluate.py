@@ -13,29 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
+from mixharness.commands.overrides import accept_overrides, configuration
 from mixharness.commands.report import Report, progress, table
 from mixharness.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-EPILOG = "OVERRIDE is Hydra's group=choice or key=value, as explained in conf/evaluate.yaml; -m runs a sweep."
 MAY_CHANGE = frozenset({"name", "run_dir", "repeats", "env"})
 """Options that may differ from those a run was begun with."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Everything that isn't an option of ours is passed on."""
-    parser.usage = "mixharness evaluate [-h] [--json] [--debug] [-m] [OVERRIDE ...]"
-    parser.epilog = EPILOG
-    parser.set_defaults(overrides=[])
+    """Hydra overrides."""
+    accept_overrides(parser, "evaluate")
 
 
 def run(args: argparse.Namespace) -> Report:
     """Evaluates, or goes on evaluating."""
     from mixharness.algos.config import run_jobs
 
-    documents = run_jobs("evaluate", args.overrides, _evaluate)
+    with configuration("evaluate"):
+        documents = run_jobs("evaluate", args.overrides, _evaluate)
     document = documents[0] if len(documents) == 1 else {"runs": documents}
     return Report(document, Group(*map(_view, documents)))
 

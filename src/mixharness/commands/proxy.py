@@ -62,7 +62,9 @@ async def _serve(args: argparse.Namespace, engine: Engine, limits: Limits, sock:
     server = await proxy.serve(sock)
     host, port = sock.getsockname()[:2]
     print(
-        json.dumps({"url": f"http://{host}:{port}{session.path}", "secret": session.secret}), file=args.stdout, flush=True
+        json.dumps({"url": f"http://{host}:{port}{session.path}", "secret": session.secret}),
+        file=args.stdout,
+        flush=True,
     )
     print("serving; Ctrl-C ends it", file=sys.stderr)
     stop = asyncio.Event()

@@ -11,23 +11,21 @@ from typing import Any
 
 from rich.console import Group
 
+from mixharness.commands.overrides import accept_overrides, configuration
 from mixharness.commands.report import Report, table
-
-EPILOG = "OVERRIDE is Hydra's group=choice or key=value, as explained in conf/train.yaml; -m runs a sweep."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Everything that isn't an option of ours is passed on."""
-    parser.usage = "mixharness train [-h] [--json] [--debug] [-m] [OVERRIDE ...]"
-    parser.epilog = EPILOG
-    parser.set_defaults(overrides=[])
+    """Hydra overrides."""
+    accept_overrides(parser, "train")
 
 
 def run(args: argparse.Namespace) -> Report:
     """Trains, or goes on training."""
     from mixharness.algos.train import main
 
-    document = main(args.overrides)
+    with configuration("train"):
+        document = main(args.overrides)
     return Report(document, Group(*(_view(run) for run in document.get("runs", [document]))))
 
 
