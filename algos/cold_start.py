@@ -5,8 +5,8 @@
 
 1. Demonstrations of mixed quality on Starter's templated train tasks, through the real harnesses in their sandboxes.
 2. A byte-complete tokenizer, trained on those conversations.
-3. SFT on varied conversations, first without system prompt and tools (copying names is learnt there, and cheaply),
-   then whole. Names are mostly made up, so that copying is what pays.
+3. SFT on varied conversations: without system prompt and tools (copying names is learnt there, and cheaply), then
+   whole, both with mostly made-up names, so that copying is what pays; then with names from an English lexicon.
 4. A gate: at T=1, 95% of the commands for fresh train instances must be a way that the demonstrations know.
 
 The policy knows careful and careless ways equally well; which of them pays is left to reinforcement learning.
@@ -20,9 +20,11 @@ import asyncio
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data.topics import topics as pydoc_topics
 from typing import Any
 
 import numpy as np
@@ -70,9 +72,10 @@ class Recipe:
 
     Attributes:
         demonstrations: seeds per (task, harness).
-        short_steps, whole_steps: optimiser steps without and with system prompt and tools.
+        short_steps, whole_steps, english_steps: optimiser steps of each stage.
         batch: conversations a step, all of one harness, so that their prompt is computed once.
-        learning_rate: peak, AdamW (0.9, 0.95); short warm-up, linear decay over the second half of each stage.
+        learning_rate: peak of the short stage, later ones have theirs; AdamW (0.9, 0.95); short warm-up, linear decay
+            over the second half of each stage.
     """
 
     seed: int = 0
@@ -83,6 +86,8 @@ class Recipe:
     batch: int = 48
     learning_rate: float = 4e-3
     whole_learning_rate: float = 1e-3
+    english_steps: int = 300
+    english_learning_rate: float = 1.5e-3
     made_up: int = 4000
 
 
@@ -134,6 +139,13 @@ def name_pool(recipe: Recipe) -> list[str]:
     return made_up_words(random.Random(recipe.seed), recipe.made_up) + list(words.TRAIN) * 4
 
 
+def english_pool(recipe: Recipe) -> list[str]:
+    """Words of Python's own manual, three times over, beside made-up names and the train pool; none is held out."""
+    text = " ".join(pydoc_topics.values())
+    found = set(re.findall(r"(?<![A-Za-z_.`])[a-z]{3,7}(?![A-Za-z_(`])", text)) - set(words.HELD_OUT)
+    return sorted(found) * 3 + made_up_words(random.Random(recipe.seed), recipe.made_up // 3) + list(words.TRAIN) * 4
+
+
 def shorten(conversation: Conversation) -> Conversation:
     """Without system prompt and tools."""
     messages = [message for message in conversation.messages if message["role"] != "system"]
@@ -147,36 +159,37 @@ class Trainer:
         self, model: Qwen3ForCausalLM, codec: ChatCodec, conversations: Sequence[Conversation], recipe: Recipe
     ) -> None:
         self.codec, self.recipe = codec, recipe
-        self.rng, self.pool, self.tasks = random.Random(recipe.seed), name_pool(recipe), train_tasks()
+        self.rng, self.tasks = random.Random(recipe.seed), train_tasks()
+        self.pool, self.whole = name_pool(recipe), False
         self.frames: dict[str, list[Conversation]] = {}
         for conversation in conversations:
             self.frames.setdefault(conversation.harness, []).append(conversation)
         self.model = model.train()
         self.loss = SFT(PackedPolicy(model))
 
-    def stage(self, steps: int, peak: float, whole: bool, advance: Callable[[float], None]) -> None:
+    def stage(self, steps: int, peak: float, advance: Callable[[float], None]) -> None:
         """Runs the steps of one stage; `advance` gets each loss."""
         optimiser = torch.optim.AdamW(self.model.parameters(), lr=peak, betas=(0.9, 0.95), weight_decay=0.01)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _warm_up_and_decay(step, steps))
         for _ in range(steps):
             optimiser.zero_grad()
-            advance(self._backward(whole))
+            advance(self._backward())
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             optimiser.step()
             schedule.step()
 
-    def _backward(self, whole: bool) -> float:
+    def _backward(self) -> float:
         total = 0.0
-        for batch in sft_batches([to_trajectory(self.codec, c) for c in self._batch(whole)]):
+        for batch in sft_batches([to_trajectory(self.codec, c) for c in self._batch()]):
             loss = self.loss(batch)["loss_sft"]
             loss.backward()
             total += loss.item()
         return total
 
-    def _batch(self, whole: bool) -> list[Conversation]:
+    def _batch(self) -> list[Conversation]:
         frames = self.frames[self.rng.choice(sorted(self.frames))]
         chosen = [self.rng.choice(frames)] * self.recipe.batch
-        return [vary(f if whole else shorten(f), self.tasks, self.rng, self.pool) for f in chosen]
+        return [vary(f if self.whole else shorten(f), self.tasks, self.rng, self.pool) for f in chosen]
 
 
 def _warm_up_and_decay(step: int, steps: int) -> float:
@@ -263,13 +276,15 @@ def _demonstrations(recipe: Recipe, run: Path, sandbox: str, progress: Progress)
 
 
 def _train(trainer: Trainer, run: Path, progress: Progress) -> None:
-    """Both stages. A stage that `run` holds already is loaded; `run`/losses.jsonl gets every tenth step's mean."""
+    """Every stage. A stage that `run` holds already is loaded; `run`/losses.jsonl gets every tenth step's mean."""
     recipe = trainer.recipe
+    made_up, english = name_pool(recipe), english_pool(recipe)
     stages = (
-        ("short", recipe.short_steps, recipe.learning_rate),
-        ("whole", recipe.whole_steps, recipe.whole_learning_rate),
+        ("short", recipe.short_steps, recipe.learning_rate, made_up),
+        ("whole", recipe.whole_steps, recipe.whole_learning_rate, made_up),
+        ("english", recipe.english_steps, recipe.english_learning_rate, english),
     )
-    for name, steps, peak in stages:
+    for name, steps, peak, pool in stages:
         kept = run / f"{name}.pt"
         if kept.exists():
             trainer.model.load_state_dict(torch.load(kept, weights_only=True))
@@ -285,7 +300,8 @@ def _train(trainer: Trainer, run: Path, progress: Progress) -> None:
                 with (run / "losses.jsonl").open("a") as file:
                     file.write(json.dumps({"stage": name, "step": len(seen), "loss": mean}) + "\n")
 
-        trainer.stage(steps, peak, name == "whole", advance)
+        trainer.pool, trainer.whole = pool, name != "short"
+        trainer.stage(steps, peak, advance)
         torch.save(trainer.model.state_dict(), kept)
 
 

@@ -9,7 +9,6 @@ sharpened. A killed demo goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -41,21 +40,6 @@ from mixharness.store import RunStore
 Rows = list[Mapping[str, Any]]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="mixharness demo", description="Train the shipped policy, before and after.")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the run's directory; resumed if it exists")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--repeats", type=int, default=6, help="held-out episodes per pair at T=1 (36 pairs)")
-    parser.add_argument("--greedy", type=int, default=1, help="held-out episodes per pair at T=0")
-    parser.add_argument("--json", action="store_true", help="print summary.json and nothing else")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides of experiment=quickstart, e.g. trainer.steps=4")
-    given = parser.parse_args(arguments)
-    summary = run_demo(given.out, given.seed, given.repeats, given.greedy, given.overrides, Console(stderr=given.json))
-    if given.json:
-        print(json.dumps(summary))
-
-
 def run_demo(
     out: Path, seed: int, repeats: int, greedy: int, overrides: Sequence[str], console: Console
 ) -> dict[str, Any]:
@@ -71,6 +55,29 @@ def run_demo(
     plot(out, summary)
     show(console, summary, out)
     return summary
+
+
+def run_seeds(
+    out: Path, seeds: Sequence[int], repeats: int, greedy: int, overrides: Sequence[str], console: Console
+) -> dict[str, Any]:
+    """The demo once per seed, below `out`; {"seeds": [summary.json of each]}, and the rows of a results page."""
+    runs = [run_demo(out / f"seed{seed}", seed, repeats, greedy, overrides, console) for seed in seeds]
+    console.print(markdown(runs), markup=False, soft_wrap=True)
+    return {"seeds": runs}
+
+
+def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
+    """One row per seed and harness, as a table of docs/demo.md."""
+    lines = [
+        "| seed | harness | before | after | before, greedy | after, greedy | rise at T=1 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for run in runs:
+        for name, score in [*run["harnesses"].items(), ("all", run["overall"])]:
+            cells = [_cell(score[when]) for when in ("before", "after", "before_greedy", "after_greedy")]
+            rise = score["after"]["mean"] - score["before"]["mean"]
+            lines.append(f"| {run['seed']} | {name} | {' | '.join(cells)} | {rise:+.2f} |")
+    return "\n".join(lines)
 
 
 def _evaluate(
@@ -207,7 +214,3 @@ def plot(out: Path, summary: Mapping[str, Any]) -> None:
     figure.tight_layout()
     figure.savefig(out / "demo.png", dpi=130)
     pyplot.close(figure)
-
-
-if __name__ == "__main__":
-    main()
