@@ -7,7 +7,7 @@
 2. A byte-complete tokenizer, trained on those conversations.
 3. SFT on varied conversations: without system prompt and tools (copying names is learnt there, and cheaply), then
    whole, both with mostly made-up names, so that copying is what pays; then with names from an English lexicon.
-4. A gate: at T=1, 95% of the commands for fresh train instances must be a way that the demonstrations know.
+4. A gate: at T=1, 90% of the commands for fresh train instances must be a way that the demonstrations know.
 
 The policy knows careful and careless ways equally well; which of them pays is left to reinforcement learning.
 Held-out tasks, their wordings and their names are never seen here.
@@ -59,7 +59,7 @@ from mixharness.runtime import shared_runtime
 from mixharness.sandboxes import get_provider
 
 HARNESSES = ("agent-loop", "pi:bare", "claude-code:bare")
-GATE = 0.95
+GATE = 0.9
 
 
 class GateError(MixharnessError):
