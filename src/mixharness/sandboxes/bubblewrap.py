@@ -242,7 +242,17 @@ def _namespaces() -> list[str]:
         own = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         return [*own, "--cap-drop", "ALL", *caps]
     nested = ["--disable-userns"] if _can_disable_userns() else []
-    return ["--unshare-all", "--uid", str(SANDBOX_UID), "--gid", str(SANDBOX_UID), *nested, "--cap-drop", "ALL"]
+    return [
+        "--unshare-user",
+        "--unshare-all",
+        "--uid",
+        str(SANDBOX_UID),
+        "--gid",
+        str(SANDBOX_UID),
+        *nested,
+        "--cap-drop",
+        "ALL",
+    ]
 
 
 def _bwrap(spec: SandboxSpec, rootfs: Path) -> list[str]:

@@ -30,6 +30,7 @@ from mixharness.sandboxes.daemon import DaemonMissing, connect
 
 _log = logging.getLogger(__name__)
 REPOSITORY = "mixharness/sandbox"
+DOCKERFILE = Path(__file__).with_name("Dockerfile")
 Method = Literal["auto", "harvest", "dockerfile"]
 Progress = Callable[[str], None]
 
@@ -69,7 +70,7 @@ def build_image(
     """
     started = time.monotonic()
     method = _choose(method)
-    stamp = _stamp(method)
+    stamp = stamp_of(method)
     with _lock():
         rootfs = image_dir() / f"rootfs-{stamp}"
         built = force or not rootfs.is_dir()
@@ -97,11 +98,11 @@ def _choose(method: Method) -> Literal["harvest", "dockerfile"]:
     return "dockerfile"
 
 
-def _stamp(method: str) -> str:
+def stamp_of(method: str) -> str:
+    """Identifies what a method would build here, now."""
     recipe = hashlib.sha256(method.encode())
-    here = Path(__file__).parent
-    for name in ("harvest.py", "init.py", "seccomp.py", "Dockerfile"):
-        recipe.update((here / name).read_bytes())
+    for path in (DOCKERFILE, *map(Path(__file__).with_name, ("harvest.py", "init.py", "seccomp.py"))):
+        recipe.update(path.read_bytes())
     if method == "harvest":
         recipe.update(harvest.fingerprint().encode())
     return recipe.hexdigest()[:12]
@@ -128,7 +129,7 @@ def _dockerfile(root: Path, stamp: str, progress: Progress) -> None:
     progress("docker build (needs a registry)")
     client = connect()
     base = f"{REPOSITORY}-base:{stamp}"
-    for line in client.build(path=str(Path(__file__).parent), tag=base, rm=True, decode=True):
+    for line in client.build(path=str(DOCKERFILE.parent), tag=base, rm=True, decode=True):
         if "error" in line:
             raise SandboxError(f"docker build failed: {line['error']}. Fix: mixharness image build --method harvest")
         if text := line.get("stream", "").strip():
