@@ -31,6 +31,8 @@ _CHUNK = 512
 """Tokens computed at once in a prefill: bounds the size of its mask and skips what causality hides."""
 _SHARE = 64
 """Rows that share fewer tokens are cheaper apart."""
+_PADDING = 400
+"""Tokens of padding that cost about as much as attending once more."""
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q [n, heads, d], k [n, kv_heads, d], v [n, kv_heads, d]) to [n, heads * d]."""
@@ -89,6 +91,8 @@ class Qwen3Forward:
         self._inv_freq = (1.0 / config.rope_parameters["rope_theta"] ** frequencies).to(self.device)
         self._rope = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=self.device)
         self._slab = torch.empty(config.num_hidden_layers, 2, max_rows, self.kv_heads, 0, self.dim, device=self.device)
+        self._views: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        """Of each layer: keys and values [rows, kv_heads, t, d], and both again as [rows kv_heads t, d]."""
         self.load(state)
 
     @property
@@ -164,7 +168,7 @@ class Qwen3Forward:
         mask = F.pad(later, (start, 0))
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self._slab[layer, :, slot, :, :stop]
+            keys, values = (tensor[slot, :, :stop] for tensor in self._views[layer][:2])
             keys[:, start:], values[:, start:] = k.transpose(0, 1), v.transpose(0, 1)
             out = F.scaled_dot_product_attention(
                 q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, scale=1.0, enable_gqa=True
@@ -217,33 +221,47 @@ class Qwen3Forward:
         plan = self._plan(lengths)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self._slab[layer]
-            keys.view(-1, self.dim).index_copy_(0, places, k.reshape(-1, self.dim))
-            values.view(-1, self.dim).index_copy_(0, places, v.reshape(-1, self.dim))
+            keys, values, flat_keys, flat_values = self._views[layer]
+            flat_keys.index_copy_(0, places, k.reshape(-1, self.dim))
+            flat_values.index_copy_(0, places, v.reshape(-1, self.dim))
             q = q.reshape(len(ids), self.kv_heads, -1, self.dim)
             outs = [
                 self._attend_group(keys[at, :, :stop], values[at, :, :stop], q[at], shared, mask)
                 for at, stop, shared, mask in plan
             ]
-            return (outs[0] if len(outs) == 1 else torch.cat(outs)).view(len(ids), -1)
+            return (outs[0] if len(outs) == 1 else torch.cat(outs)).reshape(len(ids), -1)
 
         return self._hidden(ids, self._rotations(max(lengths))[positions], attend) @ self._head
 
     def _plan(self, lengths: list[int]) -> list[tuple[slice, int, int, Tensor | None]]:
-        """For each group: its rows, its longest row, its shared tokens, and a mask where lengths differ."""
-        plan: list[tuple[slice, int, int, Tensor | None]] = []
+        """What attends together: its rows, its longest row, its shared tokens, and a mask where lengths differ.
+
+        That is a group, or neighbouring rows that share nothing, unless padding them to one length costs too much.
+        """
+        spans: list[tuple[list[int], int]] = []
         first = 0
         for group in self._groups:
-            mine = lengths[first : first + group.size]
-            stop, shared = max(mine), group.shared if group.size > 1 else 0
-            mask = None
-            if min(mine) < stop:
-                places = torch.arange(shared, stop, device=self.device)
-                beyond = places >= torch.tensor(mine, device=self.device)[:, None]
-                mask = torch.zeros(beyond.shape, device=self.device).masked_fill_(beyond, -torch.inf)[:, None, None]
-            plan.append((slice(first, first + group.size), stop, shared, mask))
+            mine, shared = lengths[first : first + group.size], group.shared if group.size > 1 else 0
             first += group.size
-        return plan
+            if spans and not shared and not spans[-1][1]:
+                joined = spans[-1][0] + mine
+                if len(joined) * max(joined) - sum(joined) < _PADDING * (len(joined) - 1):
+                    spans[-1] = joined, 0
+                    continue
+            spans.append((mine, shared))
+        stops = accumulate(len(mine) for mine, _ in spans)
+        return [
+            (slice(stop - len(mine), stop), max(mine), shared, self._mask(mine, shared))
+            for stop, (mine, shared) in zip(stops, spans, strict=True)
+        ]
+
+    def _mask(self, lengths: list[int], start: int) -> Tensor | None:
+        """-inf beyond each row's length, from `start` to the longest: [rows, 1, 1, t]; None for equal lengths."""
+        if min(lengths) == max(lengths):
+            return None
+        places = torch.arange(start, max(lengths), device=self.device)
+        beyond = places >= torch.tensor(lengths, device=self.device)[:, None]
+        return torch.zeros(beyond.shape, device=self.device).masked_fill_(beyond, -torch.inf)[:, None, None]
 
     def key_values(self, row: Row, start: int, stop: int) -> KeyValues:
         """[layers, 2, kv_heads, stop - start, d]."""
@@ -315,6 +333,7 @@ class Qwen3Forward:
             n = min(row.length, capacity)
             grown[:, :, slot, :, :n] = self._slab[:, :, slot, :, :n]
         self._slab = grown
+        self._views = [(k, v, k.view(-1, self.dim), v.view(-1, self.dim)) for k, v in grown]
 
     @torch.inference_mode()
     def score(self, ids: TokenIds) -> LogProbs:
@@ -340,5 +359,5 @@ def _unit(x: Tensor, eps: Tensor) -> Tensor:
 
 def _rotate(x: Tensor, rope: Tensor) -> Tensor:
     """Rotary embedding of interleaved pairs: x [n, heads, d], rope complex [n, 1, d/2]."""
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * rope).flatten(-2)
+    pairs = torch.view_as_complex(x.view(*x.shape[:2], -1, 2))
+    return torch.view_as_real(pairs * rope).view(x.shape)
