@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -39,7 +40,7 @@ class GRPOOptions:
         minibatches: optimiser steps in a pass; groups stay whole.
         pack_tokens: most unique tokens in one forward pass; a longer rollout is a pass of its own.
         max_mismatch_kl: stop when KL(engine‖trainer) of a batch exceeds this; None: never.
-        threads: torch threads while learning; None leaves them alone.
+        threads: torch threads while learning; None: one per core.
     """
 
     baseline: Baseline = "std"
@@ -104,8 +105,7 @@ class Learner:
             DivergenceError: a loss or gradient is not finite.
             LedgerError: the packed tokens are not those that the ledgers say train.
         """
-        if self.options.threads:
-            torch.set_num_threads(self.options.threads)
+        torch.set_num_threads(self.options.threads or os.cpu_count() or 1)  # the engine's thread sets its own number
         rng = np.random.default_rng(list(seed))
         minibatches = [self._prepare(rollouts, advantages, chunk) for chunk in self._split(rollouts, groups, rng)]
         metrics = self._compare([data for minibatch in minibatches for data in minibatch])

@@ -137,7 +137,10 @@ class Trainer:
         collected = time.monotonic()
         advantages, rollouts = self._judge(groups)
         training = [i for i, rollout in enumerate(rollouts) if rollout.ledger.trained]
-        metrics = rollout_metrics(rollouts) | self._account(groups, rollouts)
+        everything = [*rollouts, *groups.retried]
+        saving = asyncio.create_task(asyncio.to_thread(self._store, everything))
+        metrics = rollout_metrics(rollouts) | self._account(everything)
+        metrics["rollouts/retried"] = float(len(groups.retried))
         metrics |= {"groups/total": float(advantages.groups), "groups/zero_signal": float(advantages.zero_signal)}
         if training:
             chosen, of = [rollouts[i] for i in training], [groups.group[i] for i in training]
@@ -146,6 +149,7 @@ class Trainer:
         learnt = time.monotonic()
         if training:
             metrics["sync/gap"] = await self.sync.push()
+        await saving
         self.empty = 0 if training else self.empty + 1
         metrics["sync/version"] = float(self.sync.engine.weight_version)
         spans = {"rollout": collected - began, "training": learnt - collected, "sync": time.monotonic() - learnt}
@@ -178,14 +182,15 @@ class Trainer:
             judged.append(replace(rollout, ledger=rollout.ledger.withhold(reason)) if reason else rollout)
         return advantages, judged
 
-    def _account(self, groups: Groups, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        everything = [*rollouts, *groups.retried]
+    def _store(self, rollouts: Sequence[Rollout]) -> None:
         if self.save_rollout is not None:
-            for rollout in everything:
+            for rollout in rollouts:
                 self.save_rollout(rollout)
-        step = total(rollout.ledger for rollout in everything)
+
+    def _account(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        step = total(rollout.ledger for rollout in rollouts)
         self.ledger = total([self.ledger, step])
-        return ledger_metrics(step) | {"rollouts/retried": float(len(groups.retried))}
+        return ledger_metrics(step)
 
     def _clock(self, spans: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
         """Adds to the run's seconds; `rollout` is wall time, its parts are sums over rollouts that overlap."""

@@ -183,7 +183,7 @@ def make_trainer(
         model = type(model).from_pretrained(checkpoints.path(saved[-1]))
     engine = engine or (collector.engine if collector else FakeEngine(model))
     adam = OptimiserOptions(lr=3e-3, weight_decay=0.0, warmup_steps=2)
-    learner = Learner(model, algo or GRPOOptions(epochs=2, minibatches=2, pack_tokens=64, optimiser=adam))
+    learner = Learner(model, algo or GRPOOptions(epochs=2, minibatches=2, pack_tokens=64, threads=1, optimiser=adam))
     trainer = Trainer(
         TrainerOptions(steps=steps, save_every=save_every, max_empty_steps=max_empty_steps),
         schedule=MixSchedule(["seven"], ["pi", "agent-loop:bare"], pairs=2),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.algos.trees import SOME
 
 from mixharness.algos.advantages import BASELINES, Baseline, group_advantages
 
@@ -13,6 +14,7 @@ REWARDS = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 1.0]), st.floats(0, 1
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
+@SOME
 @given(rows=st.lists(st.tuples(REWARDS, st.sampled_from("abc")), max_size=24))
 def test_equals_numpy(baseline: Baseline, rows: list[tuple[float | None, str]]) -> None:
     rewards, groups = [r for r, _ in rows], [g for _, g in rows]

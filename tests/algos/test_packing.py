@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.algos.trees import rollouts, shaped, trajectory
+from tests.algos.trees import SOME, rollouts, shaped, trajectory
 
 from mixharness.algos.packing import NORMALISERS, pack, packs, token_weights
 from mixharness.trees.trajectory import Trajectory
@@ -18,6 +18,7 @@ def nodes(group: list[Trajectory], name: int) -> set[tuple[tuple[int, int, int],
     return {tuple(key[: n + 1]) for key in keys for n in range(len(key))}
 
 
+@SOME
 @given(rollouts())
 def test_every_trajectory_reads_back(batch: list[list[Trajectory]]) -> None:
     packed = pack(batch)
@@ -29,6 +30,7 @@ def test_every_trajectory_reads_back(batch: list[list[Trajectory]]) -> None:
         assert (back.kind, back.calls) == (expected.kind, expected.calls)
 
 
+@SOME
 @given(rollouts())
 def test_nodes_are_the_distinct_prefixes(batch: list[list[Trajectory]]) -> None:
     packed = pack(batch)
@@ -38,6 +40,7 @@ def test_nodes_are_the_distinct_prefixes(batch: list[list[Trajectory]]) -> None:
     assert packed.trained() == dict(enumerate(sampled))
 
 
+@SOME
 @given(rollouts())
 def test_attend_rule_is_the_ancestor_relation(batch: list[list[Trajectory]]) -> None:
     packed = pack(batch)
@@ -74,6 +77,7 @@ def test_a_prefix_of_another_trajectory_is_an_inner_leaf() -> None:
     np.testing.assert_array_equal(packed.trajectory(1).ids, short.ids)
 
 
+@SOME
 @given(rollouts(), st.integers(1, 60))
 def test_packs_keep_to_the_budget(batch: list[list[Trajectory]], budget: int) -> None:
     parts = packs([[], *batch], budget)
@@ -84,6 +88,7 @@ def test_packs_keep_to_the_budget(batch: list[list[Trajectory]], budget: int) ->
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
+@SOME
 @given(batch=rollouts(), budget=st.sampled_from([10, 10_000]))
 def test_weights_equal_the_written_formula(normaliser: str, batch: list[list[Trajectory]], budget: int) -> None:
     parts = packs(batch, budget)

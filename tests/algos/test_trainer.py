@@ -184,7 +184,9 @@ async def test_kl_to_a_reference_holds_the_policy_back() -> None:
         runner = GroupRunner(FakeCollector(FakeEngine(model)), make_pair, size=6)
         groups = await runner.run([Draw("seven", "pi", 0)], 0)
         adam = OptimiserOptions(lr=1e-2, weight_decay=0.0)
-        learner = Learner(model, GRPOOptions(epochs=8, kl_coeff=beta, max_mismatch_kl=None, optimiser=adam), reference)
+        learner = Learner(
+            model, GRPOOptions(epochs=8, kl_coeff=beta, max_mismatch_kl=None, threads=1, optimiser=adam), reference
+        )
         learner.learn(groups.rollouts, np.linspace(-1, 1, 6), groups.group)
         pairs = zip(model.parameters(), tiny().parameters(), strict=True)
         drifts.append(sum(float((a - b).detach().abs().sum()) for a, b in pairs))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from mixharness.trees.trajectory import Trajectory
 
 VOCAB = 23
+SOME = settings(max_examples=40, deadline=None)
+"""For property tests: a busy machine must not fail them."""
 
 
 def trajectory(parts: Sequence[tuple[int, Sequence[int]]]) -> Trajectory:
