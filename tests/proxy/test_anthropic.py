@@ -111,10 +111,10 @@ async def test_a_long_answer_is_cut_at_the_harness_s_own_bound(live: Starter) ->
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_overflow_reads_as_anthropic_s_and_passes(live: Starter, stream: bool) -> None:
-    served = await live([{"content": "Fine."}], limits=Limits(context_tokens=400))
+    served = await live([{"content": "Fine."}], limits=Limits(context_tokens=1000))
     client = served.anthropic()
-    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 399 maximum") as caught:
-        await ask(client, [{"role": "user", "content": "word " * 500}], stream=stream)
+    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 999 maximum") as caught:
+        await ask(client, [{"role": "user", "content": "word " * 1500}], stream=stream)
     assert caught.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
     assert served.session.stop_reason is Outcome.CONTEXT_OVERFLOW
     assert served.session.calls == ()

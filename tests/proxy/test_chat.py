@@ -99,9 +99,9 @@ async def test_usage_only_when_asked_for(live: Starter) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_overflow_reads_as_openai_s(live: Starter, stream: bool) -> None:
-    served = await live([{"content": "Fine."}], limits=Limits(context_tokens=400))
-    with pytest.raises(openai.BadRequestError, match="maximum context length is 399 tokens") as caught:
-        await ask(served.openai(), [{"role": "user", "content": "word " * 500}], stream=stream)
+    served = await live([{"content": "Fine."}], limits=Limits(context_tokens=1000))
+    with pytest.raises(openai.BadRequestError, match="maximum context length is 999 tokens") as caught:
+        await ask(served.openai(), [{"role": "user", "content": "word " * 1500}], stream=stream)
     assert caught.value.code == "context_length_exceeded"
     assert served.session.stop_reason is Outcome.CONTEXT_OVERFLOW
 

@@ -14,7 +14,7 @@ from mixharness.proxy import Proxy, Session
 
 from .conftest import FunctionEngine, completion
 
-SESSIONS, TURNS, BRANCHES = 24, 4, 2
+SESSIONS, TURNS, BRANCHES = 12, 4, 2
 
 
 async def test_many_sessions_are_never_mixed_up(codec: ChatCodec) -> None:

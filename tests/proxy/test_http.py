@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -17,6 +18,7 @@ from mixharness.engines.codec import ChatCodec, Message
 from mixharness.engines.manual import ManualEngine
 from mixharness.engines.scripted import ScriptedEngine
 from mixharness.proxy.exchange import MAX_BODY
+from mixharness.proxy.server import MAX_CONNECTIONS
 
 from .conftest import Live, Starter, completion
 
@@ -173,6 +175,50 @@ async def test_bodies_up_to_64_mb(live: Starter) -> None:
     assert untouched(served)
     assert (await post(MAX_BODY, chunked=True)).status_code == 200
     assert served.session.calls[0].status == "answered"
+
+
+async def test_a_body_of_nothing_but_tiny_values_is_refused(live: Starter) -> None:
+    served = await live([])
+    body = b'{"messages": [' + b"[]," * 5_100_000 + b"[]]}"
+    assert is_error(await served.http().post(f"{served.url}/v1/messages", content=body), "/v1/messages", 413)
+    assert untouched(served)
+
+
+async def test_half_sent_large_bodies_wait_for_each_other(live: Starter) -> None:
+    """Two may be in memory; a third is read on once one of them is gone."""
+    served = await live([{"content": "Yes."}])
+    head = f"POST {served.session.path}/v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 60000000\r\n"
+    head += f"authorization: Bearer {served.session.secret}\r\n\r\n"
+    stalled = []
+    for _ in range(2):
+        stalled.append(await asyncio.open_connection("127.0.0.1", served.port))
+        stalled[-1][1].write(head.encode() + b" " * 3_000_000)
+        await stalled[-1][1].drain()
+    while not served.session.large_bodies.locked():
+        await asyncio.sleep(0.01)
+    body = {**MESSAGES, "metadata": {"user_id": "x" * 3_000_000}}
+    third = asyncio.create_task(served.http().post(f"{served.url}/v1/messages", json=body))
+    small = await served.http().post(f"{served.url}/v1/messages/count_tokens", json=MESSAGES)
+    assert small.status_code == 200
+    await asyncio.sleep(0.1)
+    assert not third.done()
+    for _, writer in stalled:
+        writer.close()
+        await writer.wait_closed()
+    assert (await third).status_code == 200
+
+
+async def test_surplus_connections_are_closed(live: Starter) -> None:
+    served = await live([{"content": "Yes."}])
+    streams = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(MAX_CONNECTIONS + 1)]
+    with contextlib.suppress(ConnectionResetError):
+        assert await streams[-1][0].read() == b""
+    for _, writer in streams:
+        writer.close()
+        with contextlib.suppress(ConnectionResetError):
+            await writer.wait_closed()
+    await asyncio.sleep(0.05)
+    assert (await served.http().post(f"{served.url}/v1/messages", json=MESSAGES)).status_code == 200
 
 
 async def raw(served: Live, body: dict[str, Any], *, buffer: int | None = None) -> socket.socket:

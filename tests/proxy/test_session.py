@@ -58,7 +58,8 @@ async def test_the_harness_may_only_lower_what_the_session_samples(codec: ChatCo
     session = opened(says(codec), sampling=sampling, limits=Limits(context_tokens=200, output_tokens=40))
     assert (await ask(session, temperature=0, max_tokens=1000, top_p=0.1)).sampling.max_tokens == 40
     assert (await ask(session, max_tokens=7)).sampling.max_tokens == 7
-    long = await ask(session, "word " * 165)
+    words = next(n for n in range(1, 200) if codec.count([{"role": "user", "content": "word " * n}]) > 165)
+    long = await ask(session, "word " * words)
     assert long.sampling.max_tokens == 200 - len(long.prompt_ids) < 40
     assert {call.sampling.temperature for call in session.calls} == {0.7}
     assert len({call.sampling.seed for call in session.calls}) == 3
@@ -79,6 +80,23 @@ async def test_parallel_calls_share_the_token_budget(codec: ChatCodec) -> None:
     await tasks[0]
     assert (await third).sampling.max_tokens == 60 - 20 - session.calls[0].sampled
     session.cancel()
+
+
+async def test_an_answer_cut_by_another_s_promise_does_not_end_the_session(codec: ChatCodec) -> None:
+    engine = ManualEngine(codec)
+    session = opened(engine, limits=Limits(sampled_tokens=30, output_tokens=20))
+    tasks = [session.sample(await begin(session, str(n))) for n in range(2)]
+    await engine.wait_pending()
+    await asyncio.sleep(0.01)
+    cut = completion(codec, "Yes.")
+    engine.answer("s", 1, replace(cut, finish="length"))
+    await tasks[1]
+    assert session.stop_reason is None
+    engine.answer("s", 0, completion(codec, "word " * 40))
+    await tasks[0]
+    with pytest.raises(Refused, match="token_budget"):
+        await begin(session)
+    assert session.stop_reason is Outcome.TOKEN_BUDGET
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3])

@@ -30,6 +30,7 @@ from mixharness.proxy.record import Recorder
 from mixharness.proxy.sampling import Retry
 from mixharness.proxy.server import Server, start
 from mixharness.proxy.session import Refused, Session
+from mixharness.proxy.splice import FirstPrompts
 from mixharness.proxy.wire import BadRequest, loads, words
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -54,6 +55,7 @@ class Proxy:
 
     def __init__(self, *, ping_s: float = 5.0, record: Path | None = None, retry: Retry = Retry()) -> None:  # noqa: B008
         self.ping_s, self._retry, self._gate = ping_s, retry, Gate()
+        self._first_prompts = FirstPrompts()
         self._recorder = Recorder(record) if record else None
         self._sessions: dict[str, Session] = {}
         self.app = partial(self._app, None)
@@ -64,8 +66,8 @@ class Proxy:
         session_id: str,
         engine: Engine,
         *,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),
+        sampling: Sampling = Sampling(),
         model: str = "policy",
         secret: str | None = None,
     ) -> Session:
@@ -81,6 +83,7 @@ class Proxy:
         session = Session(
             session_id, engine, limits=limits, sampling=sampling, model=model, gate=self._gate, retry=self._retry,
             secret=secret or secrets.token_urlsafe(32), sink=self._recorder.write if self._recorder else None,
+            first_prompts=self._first_prompts,
         )  # fmt: skip
         self._sessions[session_id] = session
         return session
@@ -141,7 +144,7 @@ class Proxy:
                 return await exchange.send_json(200, found)
         if operation is None or exchange.method != "POST":
             raise _refuse_path(exchange.method, rest, known=operation is not None)
-        raw, repairs = loads(await exchange.read_body())
+        raw, repairs = loads(await exchange.read_body(session.large_bodies))
         request = dialect.parse_request(raw, exchange.headers, operation)
         if operation == "count":
             return await exchange.send_json(200, dialect.render_count(len(session.locate(request).ids)))

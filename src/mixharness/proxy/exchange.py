@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from mixharness.proxy.wire import BadRequest, dumps
@@ -16,11 +17,16 @@ Send = Callable[[Event], Awaitable[None]]
 Header = tuple[bytes, bytes]
 MAX_BODY = 64 * 1024 * 1024
 """Bytes; what the providers themselves accept is less."""
+_LARGE_BODY = 1024 * 1024
 _SSE_HEADERS: list[Header] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+
+
+def _too_large() -> BadRequest:
+    return BadRequest(f"the request body exceeds {MAX_BODY} bytes", status=413)
 
 
 class ClientLeft(Exception):
@@ -42,8 +48,12 @@ class Exchange:
         self.query: bytes = scope["query_string"]
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
-    async def read_body(self) -> bytes:
+    async def read_body(self, large: asyncio.Semaphore) -> bytes:
         """The whole body.
+
+        Args:
+            large: entered for the rest of the exchange's reading once the body has grown large; until then the
+                client has to wait, so that one sandbox can't fill our memory with half-sent bodies.
 
         Raises:
             BadRequest: it is too large, or encoded.
@@ -52,18 +62,22 @@ class Exchange:
         if self.headers.get("content-encoding", "identity") != "identity":
             raise BadRequest("compressed request bodies are not supported", status=415)
         if int(self.headers.get("content-length") or 0) > MAX_BODY:
-            raise BadRequest(f"the request body exceeds {MAX_BODY} bytes", status=413)
-        parts, size = [], 0
-        while True:
-            event = await self._receive()
-            if event["type"] == "http.disconnect":
-                raise ClientLeft
-            parts.append(event.get("body", b""))
-            size += len(parts[-1])
-            if size > MAX_BODY:
-                raise BadRequest(f"the request body exceeds {MAX_BODY} bytes", status=413)
-            if not event.get("more_body", False):
-                return b"".join(parts)
+            raise _too_large()
+        parts: list[bytes] = []
+        async with AsyncExitStack() as held:
+            size = 0
+            while True:
+                event = await self._receive()
+                if event["type"] == "http.disconnect":
+                    raise ClientLeft
+                parts.append(event.get("body", b""))
+                before, size = size, size + len(parts[-1])
+                if size > MAX_BODY:
+                    raise _too_large()
+                if not event.get("more_body", False):
+                    return b"".join(parts)
+                if before <= _LARGE_BODY < size:
+                    await held.enter_async_context(large)
 
     async def left(self) -> None:
         """Returns when the client has gone away (or the answer is complete). Call it after read_body."""

@@ -29,8 +29,8 @@ def _model(session: Session, name: str) -> dict[str, Any]:
         "created_at": _CREATED_AT,
         "owned_by": "mixharness",
         "display_name": name,
-        "max_input_tokens": session.context_tokens,
-        "max_tokens": session.limits.output_tokens,
-        "max_model_len": session.context_tokens,
-        "context_window": session.context_tokens,
+        "max_input_tokens": session.budget.context_tokens,
+        "max_tokens": session.budget.limits.output_tokens,
+        "max_model_len": session.budget.context_tokens,
+        "context_window": session.budget.context_tokens,
     }

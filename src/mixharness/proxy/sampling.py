@@ -6,14 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mixharness.engines.base import Completion, Engine, GenerateRequest, InjectedFault
-from mixharness.engines.codec import ChatCodec
 from mixharness.errors import EngineError, InfraError
 from mixharness.proxy.gate import Gate
 from mixharness.trees.call import Message
+
+if TYPE_CHECKING:
+    from mixharness.engines.codec import ChatCodec
 
 _log = logging.getLogger(__name__)
 

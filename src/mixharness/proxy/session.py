@@ -1,9 +1,9 @@
 """One rollout's state at the proxy: its secret, its calls, its limits, how it ended.
 
 A call's life: `begin` (limits, prompt ids, recorded as pending) → `sample` (a task of the session: it goes on
-when the client leaves, so that sampled tokens are recorded) → `closed`. Each change replaces the
-call's immutable snapshot and raises `version`. A call is "answered" from the moment its answer is sampled, so
-that the next request can extend it; it becomes "failed" if the answer then can't be delivered whole.
+when the client leaves, so that sampled tokens are recorded) → `closed`. Each change replaces the call's
+immutable snapshot and raises `version`. A call is "answered" from the moment its answer is sampled, so that the
+next request can extend it; it becomes "failed" if the answer then can't be delivered whole.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from mixharness.engines.base import Completion, Engine, GenerateRequest, InjectedFault, Sampling
 from mixharness.errors import InfraError
 from mixharness.limits import Limits, Outcome
-from mixharness.proxy.dialects import DIALECTS, CanonicalRequest, Dialect, dialect_for
-from mixharness.proxy.dialects.base import assistant, tool_call
+from mixharness.proxy.budget import Budget
+from mixharness.proxy.calls import CallLog
+from mixharness.proxy.dialects import CanonicalRequest, Dialect, dialect_for
 from mixharness.proxy.gate import Gate
+from mixharness.proxy.replay import completion_of, error_of, with_ids
 from mixharness.proxy.sampling import Retry, TokenMismatch, generate, read
 from mixharness.proxy.sharing import share_messages, share_request
-from mixharness.proxy.splice import Prompt, Splicer
+from mixharness.proxy.splice import FirstPrompts, Prompt, Splicer
 from mixharness.trees.call import Message, ModelCall
 
 _log = logging.getLogger(__name__)
-_SEED_STRIDE = 1_000_003
+_ABANDONED = "abandoned: the session ended"
 Sink = Callable[["Session", ModelCall], None]
 
 
@@ -67,6 +67,7 @@ class Session:
         id, secret, model: its URL part, its API key, the model name it lists.
         infra_error: what failed on our side, or None.
         refusals: kind → requests refused ("over", "overflow").
+        large_bodies: bounds how many large bodies are held in memory at once.
     """
 
     def __init__(
@@ -81,24 +82,25 @@ class Session:
         gate: Gate | None = None,
         retry: Retry = Retry(),  # noqa: B008 - frozen
         sink: Sink | None = None,
+        first_prompts: FirstPrompts | None = None,
     ) -> None:
-        self.id, self.engine, self.limits, self.sampling = session_id, engine, limits, sampling
-        self.model, self.secret = model, secret
+        self.id, self.engine, self.model, self.secret = session_id, engine, model, secret
+        context = min(limits.context_tokens or engine.max_model_len, engine.max_model_len)
+        self.budget = Budget(limits, sampling, context)
         self.infra_error: str | None = None
         self.refusals: Counter[str] = Counter()
-        self._gate, self._retry, self._sink = gate or Gate(), retry, sink
-        self._splicer = Splicer(engine.codec)
-        self._calls: list[ModelCall] = []
+        self.large_bodies = asyncio.Semaphore(2)
+        self._gate, self._retry = gate or Gate(), retry
+        self._splicer = Splicer(engine.codec, first_prompts)
+        self._log = CallLog((lambda call: sink(self, call)) if sink else None)
         self._prompts: dict[int, Prompt] = {}
+        self._dialects: dict[int, Dialect] = {}
         self._reasoning: dict[str, str] = {}
         self._tasks: dict[int, asyncio.Task[Sampled]] = {}
-        self._left: set[int] = set()
-        self._delivering: set[int] = set()
+        self._left: dict[int, str] = {}
         self._stop: Outcome | None = None
         self._overflowed = self._finished = False
         self._newest_weights = -1
-        self._version, self._change = 0, asyncio.Event()
-        self._changed_at = time.monotonic()
 
     # -- what others read ------------------------------------------------------------------------------------
 
@@ -110,37 +112,29 @@ class Session:
     @property
     def calls(self) -> tuple[ModelCall, ...]:
         """Immutable snapshots in arrival order."""
-        return tuple(self._calls)
+        return self._log.snapshot
 
     @property
     def version(self) -> int:
         """Rises with each change."""
-        return self._version
+        return self._log.version
+
+    async def changed(self, since: int) -> int:
+        """Waits until `version` is above `since`; returns it."""
+        return await self._log.changed(since)
 
     @property
     def stop_reason(self) -> Outcome | None:
         """The limit that ended it: TURN_LIMIT or TOKEN_BUDGET; CONTEXT_OVERFLOW while an overflow came last."""
         return self._stop or (Outcome.CONTEXT_OVERFLOW if self._overflowed else None)
 
-    @property
-    def context_tokens(self) -> int:
-        """Most tokens of prompt and completion together."""
-        return min(self.limits.context_tokens or self.engine.max_model_len, self.engine.max_model_len)
-
-    @property
-    def sampled_tokens(self) -> int:
-        """Tokens sampled so far."""
-        return sum(call.sampled for call in self._calls)
-
     def is_owner(self, *keys: str) -> bool:
         """Whether any of the keys is the session's secret; constant time per key."""
         return any([hmac.compare_digest(key.encode(errors="replace"), self.secret.encode()) for key in keys])
 
-    async def changed(self, since: int) -> int:
-        """Waits until `version` is above `since`; returns it."""
-        while self._version <= since:
-            await self._change.wait()
-        return self._version
+    def answer_id(self, index: int) -> str:
+        """Unique within the proxy; also the signature of the answer's thinking block."""
+        return f"{self.id}-{index}"
 
     # -- how it ends -------------------------------------------------------------------------------------------
 
@@ -148,25 +142,25 @@ class Session:
         """From now on every call gets the dialect's permanent error."""
         if not self._finished:
             self._finished = True
-            self._bump()
+            self._log.bump()
 
     def fail(self, reason: str) -> None:
         """Our side failed: the rollout is invalid. The first reason stays."""
         self.infra_error = self.infra_error or reason
-        self._bump()
+        self._log.bump()
 
     async def settle(self, quiet_s: float = 0.2, timeout_s: float = 10.0) -> None:
         """Waits until nothing is in flight and nothing changed for `quiet_s`; then, or at the time limit, abandons
         what is still in flight, so that no call stays pending."""
         end = time.monotonic() + timeout_s
         while (now := time.monotonic()) < end:
-            quiet_at = self._changed_at + quiet_s
-            busy = bool(self._tasks or self._delivering)
+            quiet_at = self._log.changed_at + quiet_s
+            busy = bool(self._tasks or self._log.open)
             if not busy and now >= quiet_at:
                 return
             wait = end - now if busy else min(end, quiet_at) - now
             try:
-                await asyncio.wait_for(self.changed(self._version), wait)
+                await asyncio.wait_for(self.changed(self.version), wait)
             except TimeoutError:
                 continue
         await self.abandon()
@@ -181,7 +175,7 @@ class Session:
     async def abandon(self) -> None:
         """Cancels what is in flight and waits for it to end."""
         await asyncio.gather(*self.cancel(), return_exceptions=True)
-        for index in list(self._delivering):
+        for index in self._log.open:
             self.closed(index, "the session ended during delivery")
 
     # -- the life of a call --------------------------------------------------------------------------------------
@@ -204,10 +198,12 @@ class Session:
             Refused: a limit forbids it.
         """
         self._check_open()
-        while self._budget_left() <= 0 and self._tasks:
-            await self.changed(self._version)
+        while self.budget.is_promised(self._log) and self._tasks:
+            await self.changed(self.version)
             self._check_open()
-        self._check_budgets()
+        outcome = self.budget.exhausted(self._log)
+        if outcome:
+            self._halt(outcome)
         prompt = self.locate(request)
         self._check_context(len(prompt.ids))
         return self._record(dialect, request, raw, headers, prompt)
@@ -216,19 +212,15 @@ class Session:
         """Starts sampling. The task raises InjectedFault or CallFailed; the call is recorded either way."""
         task = asyncio.create_task(self._sample(call), name=f"{self.id}/{call.index}")
         self._tasks[call.index] = task
-        self._delivering.add(call.index)
+        self._log.open_exchange(call.index)
         task.add_done_callback(lambda done: self._done(call.index, done))
         return task
 
     def closed(self, index: int, why: str = "") -> None:
         """A call's exchange is over; with a reason, the client did not get the whole answer."""
-        if index not in self._delivering:
-            return
-        self._delivering.discard(index)
-        call = self._calls[index]
-        if call.status == "pending":
-            self._left.add(index)
-        self._store(replace(call, status="failed", error=why) if why and call.status == "answered" else call)
+        if index in self._log.open:
+            self._left[index] = why
+            self._log.close_exchange(index, why)
 
     def replay(
         self,
@@ -257,17 +249,13 @@ class Session:
         call = self._record(dialect, request, body, headers, prompt)
         if at is not None:
             call = replace(call, started=at, finished=at)
-        error = (
-            "" if outcome["status"] == 200 else f"recorded: {outcome['status']} {outcome.get('error') or ''}".strip()
-        )
-        if not outcome.get("message"):
-            self._store(replace(call, status="failed", error=error or "recorded without an answer"))
-            return self._calls[call.index]
-        message = _message_of(outcome["message"])
-        ids = self.engine.codec.encode_answer(call.messages, call.tools, message)
-        completion = Completion(ids, np.zeros(len(ids), np.float32), "stop", call.weight_version)
-        self._answer(call, completion, error, [tool["id"] for tool in message.get("tool_calls", ())])
-        return self._calls[call.index]
+        error, message = error_of(outcome), outcome.get("message")
+        if not message:
+            self._log.store(replace(call, status="failed", error=error))
+        else:
+            tool_ids = [tool["id"] for tool in message.get("tool_calls") or ()]
+            self._answer(call, completion_of(call, message, self.engine.codec), error, tool_ids)
+        return self._log[call.index]
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -287,19 +275,11 @@ class Session:
         if self._finished or self.infra_error:
             raise self._refused("over", "This session is over.")
 
-    def _check_budgets(self) -> None:
-        used = sum(call.status != "failed" or call.sampled > 0 for call in self._calls)
-        if used >= self.limits.calls:
-            self._halt(Outcome.TURN_LIMIT)
-        elif self._budget_left() <= 0:
-            self._halt(Outcome.TOKEN_BUDGET)
-        self._check_open()
-
     def _check_context(self, tokens: int) -> None:
-        maximum = self.context_tokens - 1  # room for one sampled token
+        maximum = self.budget.context_tokens - 1  # room for one sampled token
         if tokens > maximum:
             self._overflowed = True
-            self._bump()
+            self._log.bump()
             raise self._refused("overflow", "context overflow", tokens, maximum)
 
     def _refused(self, kind: Literal["over", "overflow"], message: str, tokens: int = 0, maximum: int = 0) -> Refused:
@@ -308,22 +288,7 @@ class Session:
 
     def _halt(self, outcome: Outcome) -> None:
         self._stop = self._stop or outcome
-        self._bump()
-
-    def _budget_left(self) -> int:
-        """Tokens that may still be promised: running calls count with all they may sample."""
-        if self.limits.sampled_tokens is None:
-            return self.context_tokens
-        promised = sum(call.sampling.max_tokens for call in self._calls if call.status == "pending")
-        return self.limits.sampled_tokens - self.sampled_tokens - promised
-
-    def _sampling_for(self, request: CanonicalRequest, prompt_tokens: int) -> Sampling:
-        bounds = [self.sampling.max_tokens, self.limits.output_tokens, self.context_tokens - prompt_tokens]
-        bounds += [self._budget_left()] if self.limits.sampled_tokens is not None else []
-        bounds += [request.max_tokens] if request.max_tokens is not None else []
-        seed = self.sampling.seed
-        seed = None if seed is None else (seed * _SEED_STRIDE + len(self._calls)) % 2**31
-        return replace(self.sampling, max_tokens=max(1, min(bounds)), seed=seed)
+        self._log.bump()
 
     def _record(
         self,
@@ -333,27 +298,27 @@ class Session:
         headers: Mapping[str, str],
         prompt: Prompt,
     ) -> ModelCall:
-        parent = self._calls[prompt.extends] if prompt.extends is not None else self._calls[-1] if self._calls else None
+        index, extends = len(self._log), prompt.extends
+        before = self._log[extends if extends is not None else index - 1] if index else None
         call = ModelCall(
-            index=len(self._calls),
+            index=index,
             dialect=dialect.name,
-            messages=share_messages(self._with_reasoning(request), parent.messages if parent else ()),
-            tools=parent.tools if parent and parent.tools == request.tools else request.tools,
-            sampling=self._sampling_for(request, len(prompt.ids)),
+            messages=share_messages(self._with_reasoning(request), before.messages if before else ()),
+            tools=request.tools,
+            sampling=self.budget.sampling_for(request.max_tokens, len(prompt.ids), self._log),
             prompt_ids=prompt.ids,
-            extends=prompt.extends,
+            extends=extends,
             fork=prompt.fork,
             weight_version=self.engine.weight_version,
             started=time.monotonic(),
             headers=headers,
             normalised=request.normalised + prompt.notes,
-            request=share_request(raw, parent.request if parent else {}),
+            request=share_request(raw, before.request if before else {}),
         )
         self._overflowed = False
         self._splicer.add_prompt(prompt)
-        self._prompts[call.index] = prompt
-        self._calls.append(call)
-        self._bump()
+        self._prompts[index], self._dialects[index] = prompt, dialect
+        self._log.add(call)
         return call
 
     async def _sample(self, call: ModelCall) -> Sampled:
@@ -363,18 +328,22 @@ class Session:
             completion = await generate(
                 self.engine, request, self._gate, self._retry, lambda version: self._dispatched(call.index, version)
             )
-            return self._answer(self._calls[call.index], completion, self._why_left(call.index))
+            return self._answer(self._log[call.index], completion, self._left.get(call.index, ""))
         except InjectedFault as fault:
-            self._faulted(call.index, fault)
+            error = f"injected fault {fault.status}: {fault.message}"
+            if fault.completion is None:
+                self._log.fail(call.index, error)
+            else:
+                self._answer(self._log[call.index], fault.completion, error)
             raise
         except asyncio.CancelledError:
-            self._fail_call(call.index, "abandoned: the session ended")
+            self._log.fail(call.index, _ABANDONED)
             raise CallFailed("the session ended") from None
         except Exception as error:
             if not isinstance(error, InfraError):
                 _log.exception("session %s: the engine or codec failed on call %d", self.id, call.index)
             reason = f"{type(error).__name__}: {error}"
-            self._fail_call(call.index, reason)
+            self._log.fail(call.index, reason)
             self.fail(reason)
             raise CallFailed("the model failed") from error
 
@@ -382,15 +351,14 @@ class Session:
         if version < self._newest_weights:
             raise TokenMismatch(f"weight version fell from {self._newest_weights} to {version} within a session")
         self._newest_weights = version
-        self._calls[index] = replace(self._calls[index], weight_version=version)
-
-    def _why_left(self, index: int) -> str:
-        return "client left" if index in self._left else ""
+        self._log.put(replace(self._log[index], weight_version=version))
 
     def _answer(self, call: ModelCall, completion: Completion, error: str, tool_ids: Sequence[str] = ()) -> Sampled:
         """Records a sampled answer; with an error, its tokens are kept and the call is failed."""
         answer, text = read(completion, self.engine.codec, call.prompt_ids)
-        answer = _with_ids(call.dialect, answer, tool_ids)
+        named = [tool["id"].removeprefix("call_") for tool in answer.get("tool_calls", ())]
+        answer = with_ids(answer, [self._dialects[call.index].call_id(name) for name in named])
+        answer = with_ids(answer, tool_ids)
         call = replace(
             call,
             completion_ids=completion.ids,
@@ -405,59 +373,15 @@ class Session:
         if answer.get("reasoning_content"):
             self._reasoning[self.answer_id(call.index)] = answer["reasoning_content"]
         self._splicer.add_answer(self._prompts[call.index], call)
-        self._store(call)
-        if completion.finish == "length" and self._budget_left() <= 0:
+        self._log.store(call)
+        if completion.finish == "length" and self.budget.is_spent(self._log):
             self._halt(Outcome.TOKEN_BUDGET)
         return Sampled(answer, completion)
-
-    def answer_id(self, index: int) -> str:
-        """Unique within the proxy; also the signature of the answer's thinking block."""
-        return f"{self.id}-{index}"
-
-    def _faulted(self, index: int, fault: InjectedFault) -> None:
-        error = f"injected fault {fault.status}: {fault.message}"
-        if fault.completion is None:
-            self._fail_call(index, error)
-        else:
-            self._answer(self._calls[index], fault.completion, error)
-
-    def _fail_call(self, index: int, error: str) -> None:
-        self._store(replace(self._calls[index], status="failed", error=error))
 
     def _done(self, index: int, task: asyncio.Task[Sampled]) -> None:
         self._tasks.pop(index, None)
         if not task.cancelled():
             task.exception()  # nobody may be waiting any more: what it raised is recorded in the call
-        if self._calls[index].status == "pending":  # cancelled before its first step
-            self._fail_call(index, "abandoned: the session ended")
-        self._bump()
-
-    def _store(self, call: ModelCall) -> None:
-        """Replaces a call's snapshot; once its delivery is over, too, it is final and goes to the sink."""
-        stamped = call if call.status == "pending" or call.finished else replace(call, finished=time.monotonic())
-        self._calls[call.index] = stamped
-        self._bump()
-        if self._sink and stamped.status != "pending" and call.index not in self._delivering:
-            self._sink(self, stamped)
-
-    def _bump(self) -> None:
-        self._version += 1
-        self._changed_at = time.monotonic()
-        change, self._change = self._change, asyncio.Event()
-        change.set()
-
-
-def _with_ids(dialect_name: str, answer: Message, given: Sequence[str]) -> Message:
-    """The answer with the given tool-call ids, or else with the codec's in the dialect's style."""
-    if not answer.get("tool_calls"):
-        return answer
-    dialect = next(dialect for dialect in DIALECTS if dialect.name == dialect_name)
-    own = [dialect.call_id(call["id"].removeprefix("call_")) for call in answer["tool_calls"]]
-    ids = given if len(given) == len(own) else own
-    return {**answer, "tool_calls": [{**c, "id": i} for c, i in zip(answer["tool_calls"], ids, strict=True)]}
-
-
-def _message_of(recorded: Mapping[str, Any]) -> Message:
-    """The canonical assistant message of a recorded answer."""
-    calls = [tool_call(c["id"], c["name"], c["arguments"]) for c in recorded.get("tool_calls") or ()]
-    return assistant(recorded.get("content") or "", recorded.get("reasoning") or "", calls)
+        if self._log[index].status == "pending":  # cancelled before its first step
+            self._log.fail(index, _ABANDONED)
+        self._log.bump()

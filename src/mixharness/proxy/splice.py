@@ -12,14 +12,18 @@ Reasons to render in full ("fork"): "new", "tools_changed", "history_rewritten",
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from mixharness.engines.base import TokenIds
-from mixharness.engines.codec import ChatCodec
 from mixharness.proxy.wire import dumps, scrub, utf8
 from mixharness.trees.call import Message, ModelCall, ToolSpec
+
+if TYPE_CHECKING:
+    from mixharness.engines.codec import ChatCodec
 
 Key = bytes
 _ROOT = b"\0" * 16
@@ -49,11 +53,38 @@ class Prompt:
     notes: tuple[str, ...] = ()
 
 
+class FirstPrompts:
+    """Full renders of requests without any answer or tool result, shared by sessions: a group's rollouts start alike.
+
+    Args:
+        most: prompts kept; the least recently used goes first.
+    """
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._kept: OrderedDict[tuple[int, Key, Key], tuple[ChatCodec, TokenIds]] = OrderedDict()
+
+    def render(
+        self, codec: ChatCodec, messages: Sequence[Message], tools: Sequence[ToolSpec], toolset: Key, chain: Key
+    ) -> TokenIds:
+        """The rendered ids; tools and messages are known by their digests."""
+        if any(message["role"] in ("assistant", "tool") for message in messages):
+            return codec.render(messages, tools)
+        key = (id(codec), toolset, chain)
+        if key not in self._kept:
+            self._kept[key] = codec, codec.render(messages, tools)  # the codec is kept, so its id stays its own
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key][1]
+
+
 class Splicer:
     """The histories of one session. Not tied to HTTP or sampling."""
 
-    def __init__(self, codec: ChatCodec) -> None:
+    def __init__(self, codec: ChatCodec, first_prompts: FirstPrompts | None = None) -> None:
         self._codec = codec
+        self._first_prompts = first_prompts or FirstPrompts()
         self._calls: dict[int, ModelCall] = {}
         self._answers: dict[Key, dict[Key, int]] = {}
         """History with its answer → tools → the call that sampled the answer."""
@@ -126,7 +157,8 @@ class Splicer:
             fork = "tools_changed" if base is None else "bridge_refused"
         elif set(self._prompts.get(chain, ())) - {toolset}:
             fork = "tools_changed"
-        return Prompt(self._codec.render(messages, tools), None, fork, base, toolset, chain, opening)
+        ids = self._first_prompts.render(self._codec, messages, tools, toolset, chain)
+        return Prompt(ids, None, fork, base, toolset, chain, opening)
 
     def _bridge(self, call: ModelCall, new: Sequence[Message], tools: Sequence[ToolSpec]) -> TokenIds | None:
         return self._codec.bridge(call.prompt_ids, call.completion_ids, new, tools)
@@ -147,9 +179,10 @@ def _link(key: Key, message: Message) -> Key:
     content, calls = message["content"], message.get("tool_calls")
     if message["role"] == "assistant":
         content = content.strip()
-    data = _TAGS[message["role"]] + utf8(content)
     if calls:
-        data += b"\0" + dumps([_comparable(call) for call in calls], sort=True)
+        data = b"c" + utf8(content) + b"\0" + dumps([_comparable(call) for call in calls], sort=True)
+    else:
+        data = _TAGS[message["role"]] + utf8(content)
     return blake2b(data, key=key, digest_size=16).digest()
 
 

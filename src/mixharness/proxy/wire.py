@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import orjson
 
 _LONE = re.compile("[\ud800-\udfff]")
+_MOST_VALUES = 5_000_000
+"""A body of nothing but tiny values takes twenty times its size in memory."""
 _MAX_EXACT = 2**53
 """Integers below this survive a JavaScript client unchanged."""
 
@@ -38,6 +40,8 @@ def loads(raw: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
         BadRequest: it is no JSON object.
     """
     notes: tuple[str, ...] = ()
+    if len(raw) > _MOST_VALUES and raw.count(b",") > _MOST_VALUES:
+        raise BadRequest(f"the request body has more than {_MOST_VALUES} values", status=413)
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

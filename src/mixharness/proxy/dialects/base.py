@@ -170,16 +170,15 @@ def take(body: Mapping[str, Any], key: str, kind: type | tuple[type, ...], where
         BadRequest: it is missing (without a default) or of another type.
     """
     value = body.get(key)
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
     path = f"{where}.{key}" if where else key
-    if value is None:
-        if default is ...:
-            raise BadRequest(f"{path}: field required")
-        return default
-    wrong_bool = isinstance(value, bool) and kind is not bool
-    if wrong_bool or not isinstance(value, kind):
+    if value is not None:
         names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
         raise BadRequest(f"{path}: expected {names}, got {type(value).__name__}")
-    return value
+    if default is ...:
+        raise BadRequest(f"{path}: field required")
+    return default
 
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:
