@@ -10,6 +10,7 @@ sharpened. A killed demo goes on where it was.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,8 +61,16 @@ def run_demo(
 def run_seeds(
     out: Path, seeds: Sequence[int], repeats: int, greedy: int, overrides: Sequence[str], console: Console
 ) -> dict[str, Any]:
-    """The demo once per seed, below `out`; {"seeds": [summary.json of each]}, and the rows of a results page."""
-    runs = [run_demo(out / f"seed{seed}", seed, repeats, greedy, overrides, console) for seed in seeds]
+    """The demo once per seed, below `out`; {"seeds": [summary.json of each]}, and the rows of a results page.
+
+    The episodes before training are the same for every seed, down to the sampling, so they are played once.
+    """
+    runs = []
+    for seed in seeds:
+        runs.append(run_demo(out / f"seed{seed}", seed, repeats, greedy, overrides, console))
+        for other in seeds:
+            if not (there := out / f"seed{other}" / "before").exists():
+                shutil.copytree(out / f"seed{seed}" / "before", there)
     console.print(markdown(runs), markup=False, soft_wrap=True)
     return {"seeds": runs}
 
