@@ -71,7 +71,7 @@ def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_without_programs_and_daemon_the_fix_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MIXHARNESS_HOME", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
-    monkeypatch.setattr("mixharness.sandboxes.daemon._clients", {})
+    monkeypatch.setattr("mixharness.sandboxes.daemon._shared", [])
     monkeypatch.setattr(harvest, "missing", lambda: ["git"])
     with pytest.raises(SandboxError, match=r"lacks git.*apt-get install"):
         build_image()

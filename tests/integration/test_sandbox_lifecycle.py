@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -223,3 +224,29 @@ async def test_a_workdir_below_root_is_reachable(kind: str, tmp_path: Path) -> N
         result = await sandbox.exec(["bash", "-c", "pwd; echo x > file; touch /root/x /root/.openclaw/x"])
     assert result.stdout == "/root/.openclaw/workspace\n" and (folder / "file").exists()
     assert result.stderr.count("Read-only file system") + result.stderr.count("Permission denied") == 2
+
+
+@KINDS
+def test_a_fork_makes_sandboxes_of_its_own_and_leaves_its_parents_alone(kind: str, tmp_path: Path) -> None:
+    """As gymnasium's AsyncVectorEnv does: the child inherits our descriptors, clients and threads."""
+
+    async def whole() -> None:
+        async with await get_provider(kind).create(spec(tmp_path, f"child-{kind}")) as sandbox:
+            assert (await sandbox.exec(["true"])).exit_code == 0
+
+    async def parent() -> None:
+        async with await get_provider(kind).create(spec(tmp_path, f"parent-{kind}")) as sandbox:
+            child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(whole()))
+            child.start()
+            await asyncio.to_thread(child.join, 60)
+            assert child.exitcode == 0
+            assert (await sandbox.exec(["true"])).exit_code == 0
+            sleeper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            sleeper.start()
+            started = time.monotonic()
+        assert time.monotonic() - started < 8  # although a fork still holds the control socket
+        sleeper.kill()
+        sleeper.join()
+
+    asyncio.run(parent())
+    assert traces(f"parent-{kind}") == traces(f"child-{kind}") == []

@@ -46,7 +46,7 @@ def test_auto_never_runs_unprotected(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # docker-py leaves its failed socket
 def test_without_a_daemon_docker_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
-    monkeypatch.setattr("mixharness.sandboxes.daemon._clients", {})
+    monkeypatch.setattr("mixharness.sandboxes.daemon._shared", [])
     check = DockerProvider().check()
     gc.collect()
     assert not check.ok and "no Docker daemon answers" in check.detail and "docker.io" in check.fix

@@ -221,7 +221,7 @@ async def _abandon(starting: asyncio.Task[BubblewrapSandbox], launched: Launched
 async def _start(spec: SandboxSpec, rootfs: Path, launched: Launched) -> BubblewrapSandbox:
     _reap_once()
     for tree in filter(None, (spec.workspace, spec.seed)):
-        own_tree(tree, *sandbox_ids())
+        await asyncio.to_thread(own_tree, tree, *sandbox_ids())
     control = await launched.start(spec, rootfs, unique_name(spec.label), _limits_problem() == "")
     return BubblewrapSandbox(spec, control, launched)
 

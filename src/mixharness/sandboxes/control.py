@@ -7,6 +7,7 @@ socket handed out of the sandbox is checked before it is used.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import socket
@@ -118,6 +119,8 @@ class Control:
         self._closed = True
         if not self._loop.is_closed():
             self._loop.remove_reader(self._sock.fileno())
+        with contextlib.suppress(OSError):  # the peer is gone
+            self._sock.shutdown(socket.SHUT_RDWR)  # a forked child may hold a copy: closing alone tells PID 1 nothing
         self._sock.close()
         for future in self._waiting.values():
             _fail(future, reason)

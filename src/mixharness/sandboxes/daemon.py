@@ -20,8 +20,19 @@ FIX = "apt-get install -y --no-install-recommends docker.io && (dockerd >/var/lo
 
 T = TypeVar("T")
 _lock = threading.Lock()
-_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="mixharness-docker")
-_clients: dict[int, APIClient] = {}
+_shared: list[APIClient] = []
+_threads: list[ThreadPoolExecutor] = []
+
+
+def _forget() -> None:
+    """In a forked child: its parent's connections and threads are not its own."""
+    global _lock  # noqa: PLW0603 - the parent may have held it
+    _lock = threading.Lock()
+    _shared.clear()
+    _threads.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class DaemonMissing(SandboxError):
@@ -29,16 +40,15 @@ class DaemonMissing(SandboxError):
 
 
 def connect() -> APIClient:
-    """This process's client (urllib3's pool is thread-safe). A fork makes its own.
+    """This process's client; urllib3's pool is thread-safe.
 
     Raises:
         DaemonMissing: docker-py is missing or no daemon answers.
     """
-    pid = os.getpid()
     with _lock:
-        if pid not in _clients:
-            _clients[pid] = _make()
-        return _clients[pid]
+        if not _shared:
+            _shared.append(_make())
+        return _shared[0]
 
 
 def _make() -> APIClient:
@@ -57,4 +67,7 @@ def _make() -> APIClient:
 
 def in_thread(function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
     """Runs a blocking call on threads of our own: the loop's few are for everybody's short work."""
-    return asyncio.get_running_loop().run_in_executor(_threads, function, *arguments)
+    with _lock:
+        if not _threads:
+            _threads.append(ThreadPoolExecutor(THREADS, thread_name_prefix="mixharness-docker"))
+    return asyncio.get_running_loop().run_in_executor(_threads[0], function, *arguments)

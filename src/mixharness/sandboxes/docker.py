@@ -65,7 +65,8 @@ class DockerSandbox(SupervisedSandbox):
 
     async def ended_the_sandbox(self) -> bool:
         """The container and its group may be gone by now; the daemon's events tell."""
-        return self._control.closed and await in_thread(_oom_event, self.container, self._since)
+        died = self._control.closed and self._closing is None
+        return died and await in_thread(_oom_event, self.container, self._since)
 
     async def _remove(self) -> None:
         await in_thread(_await_removal, self.container)
