@@ -285,7 +285,7 @@ async def test_the_shipped_policy_answers() -> None:
     prompt = engine.codec.render(messages)
     completion = await engine.generate(GenerateRequest(prompt, request([0], 20).sampling))
     scored = await engine.score(np.concatenate([prompt, completion.ids]))
-    np.testing.assert_allclose(completion.logprobs, scored[len(prompt) - 1 :], atol=1e-5)
+    np.testing.assert_allclose(completion.logprobs, scored[len(prompt) - 1 :], atol=5e-5)
     assert engine.codec.parse(completion.ids, prompt)["role"] == "assistant"
     await engine.aclose()
 
