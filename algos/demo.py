@@ -35,6 +35,7 @@ from mixharness.benchmarks.evaluate import (
     scores,
     select_tasks,
 )
+from mixharness.errors import ConfigError
 from mixharness.runtime import shared_runtime
 from mixharness.store import RunStore
 
@@ -44,7 +45,13 @@ Rows = list[Mapping[str, Any]]
 def run_demo(
     out: Path, seed: int, repeats: int, greedy: int, overrides: Sequence[str], console: Console
 ) -> dict[str, Any]:
-    """Everything, in order; returns what summary.json holds."""
+    """Everything, in order; returns what summary.json holds.
+
+    Raises:
+        ConfigError: nothing would be compared.
+    """
+    if repeats < 1 or greedy < 1:
+        raise ConfigError(f"repeats={repeats}, greedy={greedy}: both must be at least 1")
     began = time.monotonic()
     config = compose(["experiment=quickstart", f"run_dir={out}", f"trainer.seed={seed}", *overrides])
     run = TrainRun(config, console=console)

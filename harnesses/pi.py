@@ -54,7 +54,10 @@ class Pi(NpmHarness):
         program = f"{self.target}/node_modules/{self.package}/dist/cli.js"
         argv = [NODE_TARGET, program, "--mode", "json", "--offline", "--no-session"]
         argv += ["--provider", "gym", "--model", context.model]
-        home_files = {".pi/agent/models.json": json.dumps(_models(context), indent=1).encode()}
+        home_files = {
+            ".pi/agent/models.json": json.dumps(_models(context), indent=1).encode(),
+            ".pi/agent/settings.json": json.dumps(_settings(context), indent=1).encode(),
+        }
         if profile == "bare":
             argv += [*NO_EXTRAS, "--system-prompt", BARE_SYSTEM, "--extension", f"{context.home}/{DATELESS_FILE}"]
             home_files[DATELESS_FILE] = DATELESS
@@ -119,6 +122,12 @@ def _models(context: LaunchContext) -> dict[str, Any]:
         "models": [model],
     }
     return {"providers": {"gym": provider}}
+
+
+def _settings(context: LaunchContext) -> dict[str, Any]:
+    """What pi keeps free before it compacts is meant for 200k windows: in a small one it would compact at once."""
+    quarter = context.context_tokens // 4
+    return {"compaction": {"reserveTokens": min(16384, quarter), "keepRecentTokens": min(20000, quarter)}}
 
 
 def _prompt(prompt: str) -> tuple[list[str], bytes | None]:
