@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +57,25 @@ def expected(checkout: list[str]) -> set[str]:
     inside = {name.removeprefix("src/") for name in checkout if name.startswith("src/mixharness/")}
     linked = {f"mixharness/{name}" for name in checkout if name.split("/")[0] in LINKED}
     return {name for name in inside | linked if name.removeprefix("mixharness/") not in LINKED}
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    declared = {{"hydra_core": "hydra"}.get(name, name) for name in declared}
+    names = [name for name in git_files() if name.endswith(".py") and name.split("/")[0] in ("src", *LINKED)]
+    imported = {module for name in names for module in imports((ROOT / name).read_text())}
+    missing = imported - declared - sys.stdlib_module_names - {"mixharness"}
+    assert not missing, "add them to the dependencies in pyproject.toml"
+
+
+def imports(source: str) -> Iterator[str]:
+    """Top-level names of what a source imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".", maxsplit=1)[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".", maxsplit=1)[0]
 
 
 def test_links_are_relative_and_lead_to_the_folders() -> None:

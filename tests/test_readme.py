@@ -152,6 +152,12 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not missing
 
 
+def test_index_leads_to_every_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    missing = [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in index and page.name != "index.md"]
+    assert not missing, "link them from docs/index.md"
+
+
 def test_readme_shows_both_commands_first() -> None:
     first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:25])
     assert "make demo" in first_screen and "make test" in first_screen and "demo.png" in first_screen
