@@ -37,7 +37,7 @@ async def demonstrate(
         tools: Any = request.structured["tools"]
         return {"tool_calls": [{"name": shell_tool(tools), "arguments": {"command": commands[request.session]}}]}
 
-    jobs = []
+    jobs: list[Job] = []
     for seed in seeds:
         for task in tasks:
             for harness in harnesses:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import tempfile
 import time
 import uuid
@@ -20,11 +21,11 @@ from mixharness.benchmarks.grading import grade
 from mixharness.benchmarks.task import Grade, Task
 from mixharness.benchmarks.workspace import write_files
 from mixharness.engines.base import Engine, Sampling
-from mixharness.errors import ConfigError, InfraError
+from mixharness.errors import ConfigError, InfraError, SandboxError
 from mixharness.harnesses.base import Harness, HarnessEnd, LaunchContext
 from mixharness.limits import Limits, Outcome
 from mixharness.sandboxes.base import ExecResult, SandboxLimits, SandboxProvider, SandboxSpec
-from mixharness.sandboxes.snapshot import snapshot
+from mixharness.sandboxes.snapshot import WorkspaceTooLarge, snapshot
 from mixharness.transcript import transcript_rows
 from mixharness.trees.ledger import Ledger
 from mixharness.trees.select import TreeOptions
@@ -161,6 +162,7 @@ class RolloutRun:
         sampling = replace(sampling or Sampling(), seed=seed)
         self.session: Session = proxy.open_session(self.rollout_id, engine, limits=self.limits, sampling=sampling)
         self._clock = _Clock()
+        self._note = ""
 
     async def run(self) -> Rollout:
         """Runs it to its end; whatever happens, nothing of it is left running."""
@@ -207,7 +209,7 @@ class RolloutRun:
             with self._clock.measure("sandbox"):
                 sandbox = await self.provider.create(spec)
                 stack.push_async_callback(self._timed_close, sandbox.close)
-                server = await self.proxy.serve(await sandbox.listen(PROXY_PORT), session=self.session)
+                server = await self.proxy.serve(_at_port(await sandbox.listen(PROXY_PORT)), session=self.session)
                 stack.push_async_callback(server.aclose)
             with self._clock.measure("exec"):
                 result = await sandbox.exec(
@@ -238,11 +240,16 @@ class RolloutRun:
         return min(self.limits.wall_s, self.pair.task.timeout_s)
 
     async def _snapshot(self, workspace: Path) -> Path | None:
+        """Keeps the final workspace; one that is too large to keep is graded all the same, and noted."""
         if self.keep_workspace is None:
             return None
         target = self.keep_workspace / f"{self.rollout_id}.tar.zst"
-        with self._clock.measure("sandbox"):
-            await asyncio.to_thread(snapshot, workspace, target)
+        try:
+            with self._clock.measure("sandbox"):
+                await asyncio.to_thread(snapshot, workspace, target)
+        except WorkspaceTooLarge as error:
+            self._note = f"no snapshot: {error}"
+            return None
         return target
 
     async def _grade(self, workspace: Path, end: HarnessEnd) -> Grade:
@@ -284,7 +291,7 @@ class RolloutRun:
             ledger=ledger if valid else ledger.withhold("invalid"),
             wall_s=self._wall(tree),
             final_message=end.final_message if end else "",
-            detail=detail,
+            detail="; ".join(filter(None, (detail, self._note))),
             transcript=transcript_rows(tree),
             workspace=kept,
         )
@@ -323,15 +330,28 @@ async def run_rollout(pair: Pair, engine: Engine, **options: object) -> Rollout:
 
 
 def _check_abilities(pair: Pair) -> None:
-    abilities, task = pair.harness.abilities, pair.task
+    task = pair.task
     if pair.profile not in pair.harness.profiles:
         raise ConfigError(
             f"{pair.harness.name} has no profile {pair.profile!r}; known: {', '.join(pair.harness.profiles)}"
         )
     if len(task.prompts) > 1:
         raise ConfigError(f"{task.id} has {len(task.prompts)} user turns; this version runs single-turn tasks only")
-    if task.mcp_servers and not abilities.mcp:
-        raise ConfigError(f"{task.id} needs MCP servers {task.mcp_servers}, which {pair.harness.name} can't use")
+    if task.mcp_servers:
+        raise ConfigError(f"{task.id} needs MCP servers {task.mcp_servers}; this version starts none")
+
+
+def _at_port(sock: socket.socket) -> socket.socket:
+    """The socket, at the port that the harness was told.
+
+    Raises:
+        SandboxError: it is at another one (the process kind, when the port is taken on this machine).
+    """
+    port = sock.getsockname()[1]
+    if port != PROXY_PORT:
+        sock.close()
+        raise SandboxError(f"port {PROXY_PORT} is taken on this machine (got {port}); use docker or bubblewrap")
+    return sock
 
 
 def _tail(result: ExecResult, length: int = 2000) -> str:
