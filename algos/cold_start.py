@@ -301,6 +301,7 @@ def _train(trainer: Trainer, run: Path, progress: Progress) -> None:
                     file.write(json.dumps({"stage": name, "step": len(seen), "loss": mean}) + "\n")
 
         trainer.pool, trainer.whole = pool, name != "short"
+        trainer.rng = random.Random(f"{recipe.seed}:{name}")  # resumed or not, a stage goes the same way
         trainer.stage(steps, peak, advance)
         torch.save(trainer.model.state_dict(), kept)
 
