@@ -1,15 +1,15 @@
 """Every exception mixharness raises on purpose.
 
-    MixharnessError
-    ├── ConfigError          the user's input is wrong: says what, where, valid choices, the fix
-    │   ├── UnknownName      a name that isn't registered; carries the nearest ones
-    │   ├── TaskFormatError  a task file is missing or malformed: which file, which field
-    │   └── MissingDependency  an optional part isn't installed; carries the command that fixes it
-    ├── InfraError           our side failed: a rollout that meets one is invalid, never scored
-    │   ├── SandboxError     a sandbox could not be made, used or removed
-    │   ├── EngineError      the engine gave no usable answer
-    │   └── GradingError     the grader could not run or printed no valid score
-    └── HarnessError         the harness program itself failed: crashed, printed rubbish, never called
+MixharnessError
+├── ConfigError          the user's input is wrong: says what, where, valid choices, the fix
+│   ├── UnknownName      a name that isn't registered; carries the nearest ones
+│   ├── TaskFormatError  a task file is missing or malformed: which file, which field
+│   └── MissingDependency  an optional part isn't installed; carries the command that fixes it
+├── InfraError           our side failed: a rollout that meets one is invalid, never scored
+│   ├── SandboxError     a sandbox could not be made, used or removed
+│   ├── EngineError      the engine gave no usable answer
+│   └── GradingError     the grader could not run or printed no valid score
+└── HarnessError         the harness program itself failed: crashed, printed rubbish, never called
 """
 
 from __future__ import annotations

@@ -67,6 +67,16 @@ def test_a_user_turn_keeps_its_order() -> None:
     )
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_parallel_results_are_put_in_the_order_of_their_calls(order: list[int]) -> None:
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(3)]
+    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": str(n)} for n in order]
+    foreign = {"role": "tool", "tool_call_id": "foreign", "content": "x"}
+    request = chat(messages=[{"role": "assistant", "content": "", "tool_calls": calls}, *results, foreign])
+    assert [message["content"] for message in request.messages] == ["", "0", "1", "2", "x"]
+    assert ("tool results put in the order of their calls" in request.normalised) == (order != [0, 1, 2])
+
+
 def test_assistant_turns_merge_and_thinking_becomes_reasoning() -> None:
     turns = [
         {"role": "user", "content": "Hi."},

@@ -2,7 +2,7 @@
 
 Normalised away, each noted: cache markers, the billing header line whose hash changes every turn, string
 against list content, consecutive assistant turns, is_error (told in the text). A `tool_result` becomes a tool
-message of its own; other text of the same user turn becomes a user message, order kept. A thinking block
+message of its own, in the order of the calls; other text of the same user turn becomes a user message. A thinking block
 carries a signature of ours, so that a client that returns it without its text loses nothing.
 """
 
@@ -20,10 +20,12 @@ from mixharness.proxy.dialects.base import (
     Operation,
     assistant,
     check_fields,
+    joined,
     mapping,
     number,
     pieces,
     positive,
+    put_in_call_order,
     sse,
     take,
     tool_call,
@@ -70,6 +72,7 @@ class AnthropicDialect:
         signatures: dict[int, str] = {}
         messages = _system(body, notes)
         _conversation(take(body, "messages", list), messages, signatures, notes)
+        put_in_call_order(messages, notes)
         temperature = number(body, "temperature", 0, 2)
         if temperature is not None:
             notes[f"temperature {temperature:g} ignored"] = None
@@ -255,7 +258,7 @@ def _system(body: Mapping[str, Any], notes: Notes) -> list[dict[str, Any]]:
             texts += [rest] if rest else []
         elif text:
             texts.append(text)
-    return [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
+    return [{"role": "system", "content": joined(texts)}] if texts else []
 
 
 def _conversation(turns: list[Any], messages: list[dict[str, Any]], signatures: dict[int, str], notes: Notes) -> None:
@@ -272,7 +275,7 @@ def _conversation(turns: list[Any], messages: list[dict[str, Any]], signatures: 
         elif role == "assistant":
             _assistant_turn(content, where, messages, names, signatures, notes)
         elif role == "system":
-            text = "\n\n".join(_texts(content, f"{where}.content", notes))
+            text = joined(_texts(content, f"{where}.content", notes))
             messages.append({"role": "system", "content": text})
         else:
             raise BadRequest(f"{where}.role: expected user, assistant or system, got {role!r}")
@@ -292,17 +295,17 @@ def _user_turn(content: Any, where: str, names: Mapping[str, str], notes: Notes)
             texts.append(_text(block, path, notes))
             continue
         if texts:
-            yield {"role": "user", "content": "\n\n".join(texts)}
+            yield {"role": "user", "content": joined(texts)}
             texts = []
         yield tool_result(take(block, "tool_use_id", str, path), _result_text(block, path, notes), names)
     if texts:
-        yield {"role": "user", "content": "\n\n".join(texts)}
+        yield {"role": "user", "content": joined(texts)}
 
 
 def _result_text(block: Mapping[str, Any], where: str, notes: Notes) -> str:
     _note_cache(block, notes)
     content = block.get("content")
-    text = "" if content is None else "\n\n".join(_texts(content, f"{where}.content", notes))
+    text = "" if content is None else joined(_texts(content, f"{where}.content", notes))
     if block.get("is_error") and "error" not in text.lower():
         notes["is_error told in the text"] = None
         return f"Error: {text}"

@@ -6,8 +6,9 @@ bytes. Adding one is one file with a class of this protocol and its line in `dia
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Literal, Protocol
 
 from mixharness.proxy.wire import BadRequest, dumps
@@ -144,6 +145,11 @@ def sse(data: Any, event: str = "") -> bytes:
     return head + b"data: " + dumps(data) + b"\n\n"
 
 
+def joined(texts: Iterable[str]) -> str:
+    """Several text blocks as one text, empty ones left out."""
+    return "\n\n".join(filter(None, texts))
+
+
 def pieces(text: str, most: int = 4, least: int = 24) -> list[str]:
     """The text cut into a few pieces of about equal length."""
     size = max(least, -(-len(text) // most))
@@ -230,3 +236,20 @@ def tool_result(call_id: str, content: str, names: Mapping[str, str]) -> dict[st
     if call_id in names:
         message["name"] = names[call_id]
     return message
+
+
+def put_in_call_order(messages: list[dict[str, Any]], notes: Notes) -> None:
+    """Puts results that directly follow their calls in the order of the calls.
+
+    Clients send parallel results as they finish and tell them apart by id; most chat templates show no ids.
+    """
+    for at, message in enumerate(messages):
+        calls = message.get("tool_calls") or ()
+        if len(calls) < 2:
+            continue
+        results = list(takewhile(lambda following: following["role"] == "tool", messages[at + 1 :]))
+        ranks = {call["id"]: rank for rank, call in enumerate(calls)}
+        ordered = sorted(results, key=lambda result: ranks.get(result["tool_call_id"], len(ranks)))
+        if ordered != results:
+            messages[at + 1 : at + 1 + len(results)] = ordered
+            notes["tool results put in the order of their calls"] = None

@@ -6,7 +6,7 @@ objects (malformed ones stay strings), reasoning under its several names → rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -20,10 +20,12 @@ from mixharness.proxy.dialects.base import (
     Operation,
     assistant,
     check_fields,
+    joined,
     mapping,
     number,
     pieces,
     positive,
+    put_in_call_order,
     sse,
     take,
     tool_call,
@@ -43,7 +45,6 @@ _IGNORED = words(
     " response_format safety_identifier seed service_tier session_id store thinking top_k top_logprobs top_p"
     " transforms usage user verbosity vl_high_resolution_images web_search_options"
 )
-_REASONING = ("reasoning_content", "reasoning", "reasoning_text")
 _CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 429: "rate_limit_exceeded"}
 _TYPES = {429: "rate_limit_error"}
 _DONE = b"data: [DONE]\n\n"
@@ -198,7 +199,7 @@ def _tools(body: Mapping[str, Any], notes: Notes) -> tuple[dict[str, Any], ...]:
     return tuple(tools)
 
 
-def _text(content: Any, where: str, join: str = "\n\n") -> str:
+def _text(content: Any, where: str, join: Callable[[list[str]], str] = joined) -> str:
     """The text of a string, of null, or of a list of text (or refusal) parts."""
     if content is None:
         return ""
@@ -211,7 +212,7 @@ def _text(content: Any, where: str, join: str = "\n\n") -> str:
         if kind not in ("text", "refusal"):
             raise BadRequest(f"{where}.content.{at}: {kind!r} parts are not supported by this policy, text only")
         texts.append(take(part, kind, str, f"{where}.content.{at}"))
-    return join.join(texts)
+    return join(texts)
 
 
 def _messages(raws: list[Any], notes: Notes) -> tuple[dict[str, Any], ...]:
@@ -237,6 +238,7 @@ def _messages(raws: list[Any], notes: Notes) -> tuple[dict[str, Any], ...]:
             messages.append({"role": role, "content": _text(message["content"], where)})
         else:
             raise BadRequest(f"{where}.role: expected system, developer, user, assistant or tool, got {role!r}")
+    put_in_call_order(messages, notes)
     return tuple(messages)
 
 
@@ -250,10 +252,10 @@ def _assistant(message: Mapping[str, Any], where: str, names: dict[str, str], no
         arguments = take(function, "arguments", str, f"{path}.function", "")
         calls.append(tool_call(take(call, "id", str, path), name, _parsed(arguments, notes)))
         names[calls[-1]["id"]] = name
-    reasoning = next((message[key] for key in _REASONING if message.get(key)), "")
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or message.get("reasoning_text") or ""
     if not isinstance(reasoning, str):
         raise BadRequest(f"{where}: reasoning must be a string, got {type(reasoning).__name__}")
-    content = _text(message.get("content"), where, "")
+    content = _text(message.get("content"), where, "".join)
     if message.get("refusal"):
         notes["refusal → content"] = None
         content += take(message, "refusal", str, where)
