@@ -8,8 +8,6 @@ from mixharness.engines.base import Sampling
 from mixharness.limits import Limits, Outcome
 from mixharness.proxy.calls import CallLog
 
-_SEED_STRIDE = 1_000_003
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -45,13 +43,11 @@ class Budget:
         return Outcome.TOKEN_BUDGET if self.is_promised(log) else None
 
     def sampling_for(self, asked: int | None, prompt_tokens: int, log: CallLog) -> Sampling:
-        """The session's sampling, max_tokens clamped to every bound; a seed is varied by call.
+        """The session's sampling, max_tokens clamped to every bound.
 
         Args:
             asked: the harness's own max_tokens; it may only lower ours.
         """
         bounds = [self.sampling.max_tokens, self.limits.output_tokens, self.context_tokens - prompt_tokens]
         bounds += [bound for bound in (asked, self.left(log)) if bound is not None]
-        seed = self.sampling.seed
-        seed = None if seed is None else (seed * _SEED_STRIDE + len(log)) % 2**31
-        return replace(self.sampling, max_tokens=max(1, min(bounds)), seed=seed)
+        return replace(self.sampling, max_tokens=max(1, min(bounds)))
