@@ -246,3 +246,9 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Any) -> None:
     (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
     with pytest.raises(ConfigError, match="has no chat template"):
         ChatCodec.load(tmp_path)
+
+
+def test_a_stray_end_of_reasoning_loses_nothing_before_it() -> None:
+    codec = ChatCodec.load(TINY_DIR)
+    prompt = codec.render([{"role": "user", "content": "Hi."}])
+    assert codec.parse(codec.encode("<tool_call></think>"), prompt)["content"] == "<tool_call></think>"

@@ -246,7 +246,9 @@ def _after_reasoning(text: str, parsed: ParsedResponse) -> str:
     """What follows the reasoning region that the parser found in front of a text."""
     reasoning = parsed.reasoning_content
     if "</think>" in text and (reasoning or text.lstrip().startswith("<think>") or "</think>" not in parsed.content):
-        return text.partition("</think>")[2].removeprefix("\n\n")
+        before, _, after = text.partition("</think>")
+        seen = before.replace("<think>", "").strip() == (reasoning or "").strip()
+        return after.removeprefix("\n\n") if seen else text
     return text[text.find(reasoning) + len(reasoning) :] if reasoning else text  # a tool call closed the region
 
 
