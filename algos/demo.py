@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -181,12 +182,13 @@ def _wall(before: Mapping[str, Rows], after: Mapping[str, Rows], run: TrainRun, 
 
 def show(console: Console, summary: Mapping[str, Any], out: Path) -> None:
     """The table that the demo ends with."""
-    table = Table(title="Held-out Starter tasks, mean score (95% interval)")
-    for heading in ("harness", "before", "after", "before, greedy", "after, greedy", "episodes"):
-        table.add_column(heading, justify="left" if heading == "harness" else "right")
+    table = Table(title="Held-out Starter tasks, mean score (95% interval)", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("harness", "before", "after", "before,\ngreedy", "after,\ngreedy", "episodes"):
+        table.add_column(heading, justify="left" if heading == "harness" else "right", no_wrap=True)
     for name, score in [*summary["harnesses"].items(), ("all", summary["overall"])]:
-        cells = [_cell(score[when]) for when in ("before", "after", "before_greedy", "after_greedy")]
-        table.add_row(name, *cells, f"{score['before']['n']} + {score['after']['n']}", end_section=name != "all")
+        greedy = [f"{score[when]['mean']:.2f}" for when in ("before_greedy", "after_greedy")]
+        episodes = f"{score['before']['n']}+{score['after']['n']}"
+        table.add_row(name, _cell(score["before"]), _cell(score["after"]), *greedy, episodes)
     console.print(table)
     ledger, wall = summary["ledger"], summary["wall_s"]
     dropped = ", ".join(f"{reason} {tokens:,}" for reason, tokens in ledger["dropped"].items()) or "none"
