@@ -183,13 +183,14 @@ def _wall(before: Mapping[str, Rows], after: Mapping[str, Rows], run: TrainRun, 
 def show(console: Console, summary: Mapping[str, Any], out: Path) -> None:
     """The table that the demo ends with."""
     table = Table(title="Held-out Starter tasks, mean score (95% interval)", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("harness", "before", "after", "before,\ngreedy", "after,\ngreedy", "episodes"):
+    for heading in ("harness", "before", "after", "before,\ngreedy", "after,\ngreedy"):
         table.add_column(heading, justify="left" if heading == "harness" else "right", no_wrap=True)
     for name, score in [*summary["harnesses"].items(), ("all", summary["overall"])]:
         greedy = [f"{score[when]['mean']:.2f}" for when in ("before_greedy", "after_greedy")]
-        episodes = f"{score['before']['n']}+{score['after']['n']}"
-        table.add_row(name, _cell(score["before"]), _cell(score["after"]), *greedy, episodes)
+        table.add_row(name, _cell(score["before"]), _cell(score["after"]), *greedy)
     console.print(table)
+    counts = [summary["overall"][when]["n"] for when in ("before", "after", "before_greedy", "after_greedy")]
+    console.print("episodes: before {}, after {}; greedy: before {}, after {}".format(*counts))
     ledger, wall = summary["ledger"], summary["wall_s"]
     dropped = ", ".join(f"{reason} {tokens:,}" for reason, tokens in ledger["dropped"].items()) or "none"
     console.print(f"tokens: sampled {ledger['sampled']:,} = trained {ledger['trained']:,} + dropped ({dropped})")
