@@ -59,4 +59,6 @@ def _transformers(source: str, tokenizer: str | Path | None, options: dict[str, 
     from mixharness.engines.tiny import TINY_DIR
     from mixharness.engines.transformers import TransformersEngine
 
-    return TransformersEngine(TINY_DIR if source == "tiny" else source, **options)
+    engine = TransformersEngine(TINY_DIR if source == "tiny" else source, **options)
+    engine.spec = f"transformers:{source}"  # a result names the shipped policy, not where this checkout keeps it
+    return engine
