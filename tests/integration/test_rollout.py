@@ -195,14 +195,25 @@ def test_a_broken_engine_is_no_reward_and_loses_no_token() -> None:
     assert rollout.ledger.dropped == {"invalid": rollout.tree.calls[0].sampled}
 
 
-def test_limits_end_a_rollout_with_their_own_outcome() -> None:
-    pair = pair_of("agent-loop")
+def forever(command: str) -> ScriptedEngine:
+    """Runs the same command again and again."""
 
     def again(request: GenerateRequest) -> Mapping[str, Any]:
         tools: Any = request.structured["tools"]
-        return {"tool_calls": [{"name": shell_tool(tools), "arguments": {"command": "true"}}]}
+        return {"tool_calls": [{"name": shell_tool(tools), "arguments": {"command": command}}]}
 
-    engine = ScriptedEngine(again, CODEC)
-    assert play(pair, engine, "bubblewrap", limits=Limits(calls=3)).outcome is Outcome.TURN_LIMIT
-    assert play(pair, engine, "bubblewrap", limits=Limits(sampled_tokens=40)).outcome is Outcome.TOKEN_BUDGET
-    assert play(pair, engine, "bubblewrap", limits=Limits(context_tokens=900)).outcome is Outcome.CONTEXT_OVERFLOW
+    return ScriptedEngine(again, CODEC)
+
+
+@pytest.mark.parametrize(
+    ("command", "limits", "outcome"),
+    [
+        ("true", Limits(calls=3), Outcome.TURN_LIMIT),
+        ("true", Limits(sampled_tokens=40), Outcome.TOKEN_BUDGET),
+        ("seq 1000", Limits(context_tokens=1500), Outcome.CONTEXT_OVERFLOW),
+    ],
+)
+def test_limits_end_a_rollout_with_their_own_outcome(command: str, limits: Limits, outcome: Outcome) -> None:
+    rollout = play(pair_of("agent-loop"), forever(command), "bubblewrap", limits=limits)
+    assert rollout.outcome is outcome, rollout.detail
+    assert rollout.valid and rollout.outcome.truncated
