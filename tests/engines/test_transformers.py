@@ -139,13 +139,13 @@ async def test_rows_with_a_common_prefix_read_it_once(monkeypatch: pytest.Monkey
     stems = [rng.integers(0, VOCAB, 150), rng.integers(0, VOCAB, 90)]
     tails = [rng.integers(0, VOCAB, n) for n in (3, 9, 1, 30, 5, 7)]
     prompts = [np.concatenate([stems[i % 2], tail]) for i, tail in enumerate(tails)] + [rng.integers(0, VOCAB, 20)]
-    asked = [request(prompt, 4 + 5 * i) for i, prompt in enumerate(prompts)]
+    asked = [request(prompt, 20 + 5 * i) for i, prompt in enumerate(prompts)]
     engine = engine_of("qwen3")
     answered = await asyncio.gather(*map(engine.generate, asked))
     await engine.aclose()
     assert_exact(MODELS["qwen3"], asked, list(answered))
-    shared = set.union(*plans)
-    assert {(3, 150), (3, 90)} <= shared and any(size == 2 for size, _ in shared)
+    together = {shared for size, shared in set.union(*plans) if size > 1}
+    assert {150, 90} <= together  # how many at a time depends on when they arrive
 
 
 async def test_greedy_is_the_argmax_with_logprobs_at_temperature_1(engine: TransformersEngine) -> None:
@@ -300,3 +300,22 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Any) -> None:
     config = MambaConfig(vocab_size=VOCAB, hidden_size=16, num_hidden_layers=1, state_size=4)
     with pytest.raises(ConfigError, match="a mamba model doesn't keep keys and values"):
         TransformersEngine(MambaForCausalLM(config), codec=ChatCodec.load(TINY_DIR))
+
+
+def test_memory_beyond_a_row_never_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory may hold NaN, and a masked NaN is still one: rows of unequal length must not see it."""
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: poisoned(empty(*shape, **options)))
+
+    async def main() -> None:
+        engine = engine_of("qwen3", max_batch=4)
+        asked = [request(list(range(1, n)), 12) for n in (4, 9, 30)]
+        assert_exact(MODELS["qwen3"], asked, list(await asyncio.gather(*map(engine.generate, asked))))
+        await engine.aclose()
+
+    asyncio.run(main())
+
+
+def poisoned(tensor: torch.Tensor) -> torch.Tensor:
+    """Filled with NaN where it can hold one."""
+    return tensor.fill_(torch.nan) if tensor.is_floating_point() and not tensor.is_meta else tensor

@@ -328,7 +328,7 @@ class Qwen3Forward:
             return
         shape = list(self._slab.shape)
         shape[-2] = max(2 * capacity, -(-length // 256) * 256)
-        grown = torch.empty(shape, device=self.device)
+        grown = torch.zeros(shape, device=self.device)  # not empty: a masked NaN would still be one
         for slot, row in enumerate(self.rows):
             n = min(row.length, capacity)
             grown[:, :, slot, :, :n] = self._slab[:, :, slot, :, :n]
